@@ -64,7 +64,7 @@ class Config:
 
 @dataclass(frozen=True)
 class Sample:
-    """Token ids: persona and query as (S,) without [CLS] and [SEP], decoder_input as [CLS] g_1 … g_m.
+    """Token ids: persona and query (S,) without [CLS] and [SEP], decoder_input [CLS] g_1 … g_m.
 
     A query of several turns holds [SEP] between them.
     """
@@ -118,7 +118,7 @@ def layer_norm(weights, name, x, eps):
 
 
 def attend(q, k, v, heads):
-    """Multi-head attention of projected q (T, d) on k, v (S, d): context (T, d), mean map (T, S)."""
+    """Heads of projected q (T, d) on k, v (S, d): context (T, d) and the heads' mean map (T, S)."""
     size = q.shape[1] // heads
     contexts, maps = [], []
     for head in range(heads):
@@ -333,17 +333,19 @@ def weight_shapes(config, prefix="encoder."):
 
 
 def random_weights(config, seed, prefix="encoder."):
-    """{name: float64 array}, large enough that no term of the equations is negligible."""
+    """{name: float64 array}: sharp attention, little mixing, so that no step resembles another."""
     rng = np.random.default_rng(seed)
     weights = {}
     for name, shape in weight_shapes(config, prefix).items():
         draw = rng.normal(size=shape)
-        if len(shape) == 2:
-            embedding = "_embeddings." in name
-            weights[name] = draw if embedding else 1.5 * draw / math.sqrt(shape[1])
+        if len(shape) == 1:
+            centre = 1.0 if name.lower().endswith("norm.weight") else 0.0
+            weights[name] = centre + 0.2 * draw
+        elif "_embeddings." in name:
+            weights[name] = draw
         else:
-            norm = name.lower().endswith("norm.weight")
-            weights[name] = (1.0 if norm else 0.0) + 0.3 * draw
+            sharp = name.endswith(("query.weight", "key.weight")) or name == NAMES["W_A"]
+            weights[name] = (1.5 if sharp else 0.6) * draw / math.sqrt(shape[1])
     return weights
 
 
