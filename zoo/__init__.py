@@ -1,0 +1,1 @@
+"""Published models of persona_agents."""
