@@ -1,0 +1,73 @@
+"""Multi-head attention as the decoders of this package use it: keys cached, weights on request."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple, Optional, Tuple
+
+import torch
+from torch import nn
+
+
+class KeyValue(NamedTuple):
+    """Projected keys and values of one source, split by head, each (B, H, S, d/H)."""
+
+    key: torch.Tensor
+    value: torch.Tensor
+
+    def append(self, other: KeyValue) -> KeyValue:
+        """These positions followed by those of ``other``: the cache of incremental decoding."""
+        return KeyValue(*(torch.cat(pair, dim=2) for pair in zip(self, other)))
+
+    def select(self, rows: torch.Tensor) -> KeyValue:
+        """The rows (B',) of the batch, in that order, repeats allowed (beam search)."""
+        return KeyValue(*(part.index_select(0, rows) for part in self))
+
+
+class MultiHeadAttention(nn.Module):
+    """
+    MHA of the paper's eqs. 3 and 5-7 (scaled dot-product attention over ``n_heads`` heads).
+
+    :param d: hidden size; must be a multiple of ``n_heads``.
+    :param dropout: probability with which an attention weight is dropped while training.
+    """
+
+    def __init__(self, d: int, n_heads: int, dropout: float):
+        super().__init__()
+        if d % n_heads:
+            raise ValueError(f"hidden size {d} is not a multiple of {n_heads} heads")
+        self.n_heads = n_heads
+        self.query = nn.Linear(d, d)
+        self.key = nn.Linear(d, d)
+        self.value = nn.Linear(d, d)
+        self.out = nn.Linear(d, d)
+        self.dropout = nn.Dropout(dropout)
+
+    def _split(self, x: torch.Tensor) -> torch.Tensor:
+        # (B, S, d) -> (B, H, S, d/H)
+        return x.unflatten(-1, (self.n_heads, -1)).transpose(1, 2)
+
+    def project(self, memory: torch.Tensor) -> KeyValue:
+        """Keys and values of ``memory`` (B, S, d), computed once however often they are read."""
+        return KeyValue(self._split(self.key(memory)), self._split(self.value(memory)))
+
+    def forward(
+        self, x: torch.Tensor, source: KeyValue, mask: torch.Tensor, need_weights: bool = False
+    ) -> Tuple[torch.Tensor, Optional[torch.Tensor]]:
+        """
+        Attend from x (B, T, d) to a projected source.
+
+        :param mask: bool, broadcastable to (B, T, S); True where x may look. A row that may look
+            nowhere gets weights of zero and a context that the caller must not use.
+        :return: the context (B, T, d) and, if asked for, the weights (B, T, S) in float32: their
+            mean over heads, taken before dropout, so that each row sums to one also in training.
+        """
+        q = self._split(self.query(x))  # (B, H, T, d/H)
+        scores = q @ source.key.transpose(-1, -2) / math.sqrt(q.size(-1))  # (B, H, T, S)
+        mask = mask.unsqueeze(1)
+        # Softmax in float32; a finite fill keeps a row with no allowed position free of NaN.
+        scores = scores.float().masked_fill(~mask, torch.finfo(torch.float32).min)
+        weights = scores.softmax(dim=-1) * mask
+        context = self.dropout(weights.to(x.dtype)) @ source.value  # (B, H, T, d/H)
+        context = self.out(context.transpose(1, 2).flatten(2))  # (B, T, d)
+        return context, weights.mean(dim=1) if need_weights else None

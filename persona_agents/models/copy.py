@@ -1,0 +1,179 @@
+"""
+The copy arithmetic of the paper's eqs. 10-16, in logarithms.
+
+A word can come from three places: the decoder's own vocabulary distribution, the query and the
+persona. ``Modes`` holds the log-probability of each; ``Sources`` says how likely each place is to
+give each source position. Because query and persona are parts of one input sequence, both copy
+distributions live on the same S positions, and no one-hot matrix is built: a word's copy
+probability is the sum over the positions that hold it.
+
+Everything here is float32 (or float64 when the model is), whatever the model runs in.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Optional
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+NO_MASS = float("-inf")
+
+
+class Modes(NamedTuple):
+    """Log-probabilities (B, T) that the next word is generated or copied; they sum to one."""
+
+    generate: torch.Tensor  # log p_gen
+    query: torch.Tensor  # log (1 - p_gen) + log beta
+    persona: torch.Tensor  # log (1 - p_gen) + log gamma
+
+
+class Sources(NamedTuple):
+    """Where a copied word can come from: probabilities over the S positions of the input."""
+
+    ids: torch.Tensor  # (B, S) word at each position
+    query: torch.Tensor  # (B, T, S) each row sums to one, or to zero when nothing can be copied
+    persona: torch.Tensor  # (B, T, S)
+
+
+def _at_least_float32(x: torch.Tensor) -> torch.Tensor:
+    return x if x.dtype == torch.float64 else x.float()
+
+
+def _safe_log(mass: torch.Tensor) -> torch.Tensor:
+    """log(mass), with -inf and a gradient of zero (not NaN) where there is no mass."""
+    empty = mass <= 0
+    return mass.masked_fill(empty, 1.0).log().masked_fill(empty, NO_MASS)
+
+
+def copy_distribution(attention: torch.Tensor, copyable: torch.Tensor) -> torch.Tensor:
+    """
+    Attention (B, T, S) restricted to the copyable positions (B, S) and made to sum to one again.
+
+    [UNK] is attended to but cannot be copied; its mass is shared out here.
+    """
+    kept = _at_least_float32(attention) * copyable.unsqueeze(1)
+    total = kept.sum(dim=-1, keepdim=True)
+    return kept / total.masked_fill(total == 0, 1.0)
+
+
+class CopyGate(nn.Module):
+    """
+    Chooses between generating, copying from the query and copying from the persona.
+
+    :param d: hidden size.
+    :param hierarchical: True for the paper's two levels (eqs. 14 and 15); False for one gate over
+        the mean of both copy distributions (``--copy flat``).
+    """
+
+    def __init__(self, d: int, hierarchical: bool):
+        super().__init__()
+        self.gate = nn.Linear(4 * d, 1)  # W_B, b_B
+        self.source = nn.Linear(d, d, bias=False) if hierarchical else None  # W_C
+
+    def generate_logit(self, c_query, c_persona, h, e) -> torch.Tensor:
+        """Eq. 14 before the sigmoid: [C_q; C_p; h; e] W_B + b_B, all (B, T, d) -> (B, T)."""
+        return self.gate(torch.cat((c_query, c_persona, h, e), dim=-1)).squeeze(-1)
+
+    def source_scores(self, c_query, c_persona, e) -> torch.Tensor:
+        """Eq. 15 before the softmax: (C_q W_C e, C_p W_C e), (B, T, d) -> (B, T, 2)."""
+        if self.source is None:
+            return c_query.new_zeros(*c_query.shape[:-1], 2)
+        projected = self.source(e)  # (B, T, d)
+        return torch.stack(((c_query * projected).sum(-1), (c_persona * projected).sum(-1)), dim=-1)
+
+    def forward(self, c_query, c_persona, h, e, has_query, has_persona) -> Modes:
+        """
+        Eqs. 14 and 15 in logarithms.
+
+        :param has_query: bool (B,), whether the query holds a word that can be copied. Without one
+            beta = 0, without a persona gamma = 0, with neither p_gen = 1.
+        """
+        logit = _at_least_float32(self.generate_logit(c_query, c_persona, h, e))
+        scores = _at_least_float32(self.source_scores(c_query, c_persona, e))
+        has_source = torch.stack((has_query, has_persona), dim=-1)  # (B, 2)
+        nothing = ~has_source.any(dim=-1, keepdim=True)  # (B, 1)
+        # With nothing to copy both scores stay, so that the softmax is defined; it goes unused.
+        scores = scores.masked_fill(~(has_source | nothing).unsqueeze(1), NO_MASS)
+        log_beta, log_gamma = scores.log_softmax(dim=-1).unbind(dim=-1)
+        log_copy = F.logsigmoid(-logit).masked_fill(nothing, NO_MASS)
+        return Modes(
+            F.logsigmoid(logit).masked_fill(nothing, 0.0),
+            log_copy + log_beta,
+            log_copy + log_gamma,
+        )
+
+
+def target_log_prob(
+    logits: torch.Tensor,
+    target: torch.Tensor,
+    modes: Optional[Modes] = None,
+    sources: Optional[Sources] = None,
+) -> torch.Tensor:
+    """
+    Eq. 16 at one word for each step: log p_response(target), without building the mixture.
+
+    :param logits: (B, T, V) scores of eq. 9.
+    :param target: (B, T) word ids.
+    :return: (B, T) log-probabilities.
+    """
+    at_target = logits.gather(-1, target.unsqueeze(-1)).squeeze(-1)  # (B, T)
+    log_p = _at_least_float32(at_target) - _at_least_float32(logits).logsumexp(dim=-1)
+    if modes is None:
+        return log_p
+    holds = target.unsqueeze(-1) == sources.ids.unsqueeze(1)  # (B, T, S)
+    return torch.stack(
+        (
+            modes.generate + log_p,
+            modes.query + _safe_log((sources.query * holds).sum(-1)),
+            modes.persona + _safe_log((sources.persona * holds).sum(-1)),
+        )
+    ).logsumexp(dim=0)
+
+
+def _at_source_words(log_generated: torch.Tensor, modes: Modes, sources: Sources) -> torch.Tensor:
+    """
+    Eq. 16 at the word of each source position, (B, T, S).
+
+    :param log_generated: (B, T, S) log p_gen p_decode of those words.
+    """
+    same = sources.ids.unsqueeze(1) == sources.ids.unsqueeze(2)  # (B, S, S)
+    same = same.to(sources.query.dtype)
+    return torch.stack(
+        (
+            log_generated,
+            modes.query.unsqueeze(-1) + _safe_log(sources.query @ same),
+            modes.persona.unsqueeze(-1) + _safe_log(sources.persona @ same),
+        )
+    ).logsumexp(dim=0)
+
+
+def mixture(
+    logits: torch.Tensor, modes: Optional[Modes] = None, sources: Optional[Sources] = None
+) -> torch.Tensor:
+    """Eq. 16 for the whole vocabulary: log p_response, (B, T, V); each row sums to one."""
+    log_p = _at_least_float32(logits).log_softmax(dim=-1)
+    if modes is None:
+        return log_p
+    log_p = log_p + modes.generate.unsqueeze(-1)
+    ids = sources.ids.unsqueeze(1).expand_as(sources.query)  # (B, T, S)
+    mixed = _at_source_words(log_p.gather(-1, ids), modes, sources)
+    return log_p.scatter(-1, ids, mixed)  # a word at several positions is written equal each time
+
+
+def best_word(
+    logits: torch.Tensor, modes: Optional[Modes] = None, sources: Optional[Sources] = None
+) -> torch.Tensor:
+    """The argmax of eq. 16, (B, T), without the (B, T, V) mixture: for token accuracy."""
+    top, word = logits.max(dim=-1)  # (B, T)
+    if modes is None:
+        return word
+    shift = modes.generate - _at_least_float32(logits).logsumexp(dim=-1)  # (B, T)
+    ids = sources.ids.unsqueeze(1).expand_as(sources.query)  # (B, T, S)
+    log_generated = _at_least_float32(logits.gather(-1, ids)) + shift.unsqueeze(-1)
+    copied, position = _at_source_words(log_generated, modes, sources).max(dim=-1)  # (B, T)
+    # A word that stands in no source scores as generated; one that does scores at least that.
+    return torch.where(
+        copied > _at_least_float32(top) + shift, sources.ids.gather(1, position), word
+    )

@@ -1,0 +1,328 @@
+"""
+HCM: a BERT encoder and a Transformer decoder that copies hierarchically from persona and query.
+
+Shapes: B batch, S source length, T target length, d hidden size, H heads, V vocabulary. Equation
+numbers are those of the paper; each equation has its method here or in ``copy.py``.
+"""
+
+from __future__ import annotations
+
+from typing import List, NamedTuple, Optional, Tuple
+
+import torch
+from torch import nn
+
+from persona_agents.models import copy
+from persona_agents.models.attention import KeyValue, MultiHeadAttention
+
+PERSONA, QUERY = 0, 1  # BERT segments; the response is spoken by the persona's owner: segment 0
+
+
+class SpecialIds(NamedTuple):
+    """Ids of BERT's special tokens."""
+
+    pad: int
+    start: int  # [CLS]
+    end: int  # [SEP]
+    unknown: int
+
+
+class Encoded(NamedTuple):
+    """What the decoder reads of one batch of inputs; every field's first dimension is B."""
+
+    ids: torch.Tensor  # (B, S) input words
+    hidden: torch.Tensor  # (B, S, d) H of eq. 3
+    query: torch.Tensor  # (B, S) bool: rows of H that are H_Q, special tokens excluded
+    persona: torch.Tensor  # (B, S) bool: rows of H that are H_P
+    query_keys: List[KeyValue]  # for each decoder layer, (B, H, S, d/H)
+    persona_keys: List[KeyValue]
+
+    def select(self, rows: torch.Tensor) -> Encoded:
+        """The rows (B',) of the batch in that order, repeats allowed (beams of one input)."""
+        tensors = (part.index_select(0, rows) for part in self[:4])
+        keys = ([source.select(rows) for source in part] for part in self[4:])
+        return Encoded(*tensors, *keys)
+
+
+class DecoderLayer(nn.Module):
+    """Eqs. 5-8: masked self-attention, query attention, persona attention, feed-forward."""
+
+    def __init__(self, d: int, n_heads: int, ffn_size: int, dropout: float, eps: float):
+        super().__init__()
+        self.self_attention = MultiHeadAttention(d, n_heads, dropout)
+        self.self_attention_norm = nn.LayerNorm(d, eps=eps)
+        self.query_attention = MultiHeadAttention(d, n_heads, dropout)
+        self.query_attention_norm = nn.LayerNorm(d, eps=eps)
+        self.persona_attention = MultiHeadAttention(d, n_heads, dropout)
+        self.persona_attention_norm = nn.LayerNorm(d, eps=eps)
+        self.ffn_in = nn.Linear(d, ffn_size)
+        self.ffn_out = nn.Linear(ffn_size, d)
+        self.ffn_norm = nn.LayerNorm(d, eps=eps)
+        self.dropout = nn.Dropout(dropout)
+
+    def attend_self(self, h, past: Optional[KeyValue]) -> Tuple[torch.Tensor, KeyValue]:
+        """Eq. 5: h (B, T, d) looks at itself and, before it, at the cached positions."""
+        source = self.self_attention.project(h)
+        if past is not None:
+            source = past.append(source)
+        length, total = h.size(1), source.key.size(2)
+        visible = torch.ones(length, total, dtype=torch.bool, device=h.device)
+        visible = visible.tril(total - length).unsqueeze(0)  # (1, T, past + T)
+        context, _ = self.self_attention(h, source, visible)
+        return self.self_attention_norm(h + self.dropout(context)), source
+
+    def _attend_source(self, attention, norm, h, source, mask, need_weights):
+        context, weights = attention(h, source, mask.unsqueeze(1), need_weights)
+        attended = norm(h + self.dropout(context))
+        # Where the source is empty the whole sub-layer is skipped.
+        present = mask.any(dim=1)[:, None, None]
+        return torch.where(present, attended, h), weights
+
+    def attend_query(self, h, encoded: Encoded, layer: int, need_weights: bool):
+        """Eq. 6: (h_q, a_q), (B, T, d) and (B, T, S)."""
+        return self._attend_source(
+            self.query_attention,
+            self.query_attention_norm,
+            h,
+            encoded.query_keys[layer],
+            encoded.query,
+            need_weights,
+        )
+
+    def attend_persona(self, h, encoded: Encoded, layer: int, need_weights: bool):
+        """Eq. 7: (h_p, a_p), (B, T, d) and (B, T, S)."""
+        return self._attend_source(
+            self.persona_attention,
+            self.persona_attention_norm,
+            h,
+            encoded.persona_keys[layer],
+            encoded.persona,
+            need_weights,
+        )
+
+    def feed_forward(self, h: torch.Tensor) -> torch.Tensor:
+        """Eq. 8."""
+        inner = nn.functional.gelu(self.ffn_in(h))  # (B, T, ffn)
+        return self.ffn_norm(h + self.dropout(self.ffn_out(inner)))
+
+
+class Decoded(NamedTuple):
+    """The decoder's last layer, before the vocabulary."""
+
+    hidden: torch.Tensor  # (B, T, d) H_r
+    embedded: torch.Tensor  # (B, T, d) e, the decoder's input embedding
+    query_attention: Optional[torch.Tensor]  # (B, T, S) a_q
+    persona_attention: Optional[torch.Tensor]  # (B, T, S) a_p
+    cache: List[KeyValue]  # self-attention keys and values of each layer
+
+
+class HCM(nn.Module):
+    """
+    The model M(P, Q) of the paper.
+
+    Its input is one id sequence ``[CLS] persona [SEP] [CLS] query [SEP]`` (eq. 2), padded on the
+    right. The special tokens occur nowhere else, so the second [CLS] alone tells where the query
+    begins, and no mask needs to be passed along.
+
+    :param bert: a Hugging Face ``BertModel`` without pooler. Its embeddings serve the decoder too.
+    :param special: ids of the special tokens.
+    :param n_decoder_layers: number of decoder layers L; their sizes are BERT's.
+    :param copy_mode: 'hierarchical' (the paper), 'flat' (one gate over the mean of both copy
+        distributions) or 'none' (eqs. 10-16 removed, both cross-attentions kept).
+    :param dropout: dropout in the decoder; the encoder's is set in BERT's configuration.
+    """
+
+    def __init__(
+        self,
+        bert: nn.Module,
+        special: SpecialIds,
+        n_decoder_layers: int,
+        copy_mode: str = "hierarchical",
+        dropout: float = 0.1,
+    ):
+        super().__init__()
+        config = bert.config
+        d = config.hidden_size
+        self.special = special
+        self.bert = bert
+        self.layers = nn.ModuleList(
+            DecoderLayer(
+                d,
+                config.num_attention_heads,
+                config.intermediate_size,
+                dropout,
+                config.layer_norm_eps,
+            )
+            for _ in range(n_decoder_layers)
+        )
+        self.generator = nn.Linear(d, config.vocab_size)  # W_A, b_A
+        self.copy = None if copy_mode == "none" else copy.CopyGate(d, copy_mode == "hierarchical")
+        for part in (self.layers, self.generator, self.copy):
+            if part is not None:
+                part.apply(lambda module: self._initialise(module, config.initializer_range))
+
+    @staticmethod
+    def _initialise(module: nn.Module, std: float) -> None:
+        """BERT's own initialisation, for what BERT does not bring."""
+        if isinstance(module, nn.Linear):
+            module.weight.data.normal_(0.0, std)
+            if module.bias is not None:
+                module.bias.data.zero_()
+
+    def start_generator_from_embeddings(self) -> None:
+        """Start W_A, which stays a matrix of its own, from the (pretrained) word embeddings."""
+        with torch.no_grad():
+            self.generator.weight.copy_(self.bert.embeddings.word_embeddings.weight)
+
+    # -- input -----------------------------------------------------------------------------------
+
+    def embed(self, ids: torch.Tensor, offset: int = 0) -> torch.Tensor:
+        """Eq. 1 for the response: word + position + segment embedding, (B, T) -> (B, T, d)."""
+        positions = torch.arange(offset, offset + ids.size(1), device=ids.device)
+        return self.bert.embeddings(
+            input_ids=ids,
+            position_ids=positions.unsqueeze(0),
+            token_type_ids=torch.full_like(ids, PERSONA),
+        )
+
+    def segments(self, ids: torch.Tensor) -> torch.Tensor:
+        """Segment of each input position (B, S): the query's begins at the second [CLS]."""
+        return (ids.eq(self.special.start).cumsum(dim=1) > 1).long()
+
+    def encoder(self, ids: torch.Tensor) -> Encoded:
+        """Eqs. 2 and 3: input ids (B, S) -> what the decoder reads of them."""
+        segments = self.segments(ids)
+        hidden = self.bert(
+            input_ids=ids,
+            attention_mask=ids.ne(self.special.pad).long(),
+            token_type_ids=segments,
+        )[0]  # (B, S, d)
+        special = self.special
+        word = ids.ne(special.pad) & ids.ne(special.start) & ids.ne(special.end)
+        return Encoded(
+            ids,
+            hidden,
+            word & segments.eq(QUERY),
+            word & segments.eq(PERSONA),
+            [layer.query_attention.project(hidden) for layer in self.layers],
+            [layer.persona_attention.project(hidden) for layer in self.layers],
+        )
+
+    # -- decoder ---------------------------------------------------------------------------------
+
+    def decode(
+        self, ids: torch.Tensor, encoded: Encoded, cache: Optional[List[KeyValue]] = None
+    ) -> Decoded:
+        """
+        Eqs. 4-8: response so far (B, T), beginning with [CLS] -> states of its last layer.
+
+        :param cache: keys and values of the positions before ``ids`` (incremental decoding).
+        """
+        offset = 0 if cache is None else cache[0].key.size(2)
+        h = embedded = self.embed(ids, offset)  # (B, T, d)
+        query_attention = persona_attention = None
+        new_cache = []
+        for i, layer in enumerate(self.layers):
+            need_weights = self.copy is not None and i + 1 == len(self.layers)
+            h, keys = layer.attend_self(h, None if cache is None else cache[i])
+            h, query_attention = layer.attend_query(h, encoded, i, need_weights)
+            h, persona_attention = layer.attend_persona(h, encoded, i, need_weights)
+            h = layer.feed_forward(h)
+            new_cache.append(keys)
+        return Decoded(h, embedded, query_attention, persona_attention, new_cache)
+
+    def copy_sources(self, decoded: Decoded, encoded: Encoded) -> copy.Sources:
+        """Eqs. 10 and 11: p_query and p_persona over input positions, [UNK] left out."""
+        known = encoded.ids.ne(self.special.unknown)  # (B, S)
+        return copy.Sources(
+            encoded.ids,
+            copy.copy_distribution(decoded.query_attention, encoded.query & known),
+            copy.copy_distribution(decoded.persona_attention, encoded.persona & known),
+        )
+
+    def copy_modes(self, decoded: Decoded, encoded: Encoded) -> copy.Modes:
+        """Eqs. 12-15: context vectors C_q and C_p, then p_gen, beta and gamma."""
+        c_query, c_persona = self.contexts(decoded, encoded)
+        known = encoded.ids.ne(self.special.unknown)  # (B, S)
+        return self.copy(
+            c_query,
+            c_persona,
+            decoded.hidden,
+            decoded.embedded,
+            (encoded.query & known).any(dim=1),
+            (encoded.persona & known).any(dim=1),
+        )
+
+    @staticmethod
+    def contexts(decoded: Decoded, encoded: Encoded) -> Tuple[torch.Tensor, torch.Tensor]:
+        """Eqs. 12 and 13: C_q = a_q H_Q and C_p = a_p H_P, each (B, T, d)."""
+        hidden = encoded.hidden
+        return (
+            decoded.query_attention.to(hidden.dtype) @ hidden,
+            decoded.persona_attention.to(hidden.dtype) @ hidden,
+        )
+
+    def _distribution(self, decoded: Decoded, encoded: Encoded):
+        """The three parts of eq. 16: logits (B, T, V), modes and sources (None without copying)."""
+        logits = self.generator(decoded.hidden)  # eq. 9
+        if self.copy is None:
+            return logits, None, None
+        return logits, self.copy_modes(decoded, encoded), self.copy_sources(decoded, encoded)
+
+    # -- what training and search call -----------------------------------------------------------
+
+    def forward(
+        self, ids: torch.Tensor, ys: torch.Tensor
+    ) -> Tuple[torch.Tensor, torch.Tensor, Encoded]:
+        """
+        Teacher forcing.
+
+        :param ids: (B, S) inputs; ``ys`` (B, T) responses that end in [SEP], padded.
+        :return: log p_response(y) and the most probable words, both (B, T), and the encoded input.
+        """
+        encoded = self.encoder(ids)
+        log_prob, best = self.score(encoded, ys)
+        return log_prob, best, encoded
+
+    def score(self, encoded: Encoded, ys: torch.Tensor) -> Tuple[torch.Tensor, torch.Tensor]:
+        """log p_response(y) (B, T) under teacher forcing, and the most probable words (B, T)."""
+        parts = self._distribution(self.decode(self._shift_right(ys), encoded), encoded)
+        logits, modes, sources = parts
+        with torch.no_grad():
+            best = copy.best_word(logits, modes, sources)
+        return copy.target_log_prob(logits, ys, modes, sources), best
+
+    def decode_forced(self, encoded: Encoded, ys: torch.Tensor):
+        """The whole mixture under teacher forcing: log-probabilities (B, T, V) and argmax."""
+        log_probs, _ = self.decoder(self._shift_right(ys), encoded)
+        return log_probs, log_probs.argmax(dim=-1)
+
+    def _shift_right(self, ys: torch.Tensor) -> torch.Tensor:
+        # target g_1 … g_m [SEP]  ->  decoder input [CLS] g_1 … g_m
+        start = ys.new_full((ys.size(0), 1), self.special.start)
+        return torch.cat((start, ys[:, :-1]), dim=1)
+
+    def decoder(self, ids: torch.Tensor, encoded: Encoded, cache=None):
+        """
+        Log-probabilities of the next words, for search.
+
+        :param ids: (B, T) the whole response so far; with a cache only its last word is read.
+        :return: (B, T, V), or (B, 1, V) with a cache, and the new cache.
+        """
+        if cache is not None:
+            ids = ids[:, -1:]
+        decoded = self.decode(ids, encoded, cache)
+        return copy.mixture(*self._distribution(decoded, encoded)), decoded.cache
+
+    def output(self, log_probs: torch.Tensor) -> torch.Tensor:
+        """Identity: the decoder's scores are log-probabilities already."""
+        return log_probs
+
+    def reorder_encoder_states(self, encoded: Encoded, rows) -> Encoded:
+        """Rows of the encoded batch, in the order ``rows``."""
+        return encoded.select(torch.as_tensor(rows, device=encoded.ids.device))
+
+    def reorder_decoder_incremental_state(self, cache: List[KeyValue], rows) -> List[KeyValue]:
+        """The cache's rows in the order ``rows`` (B,): beams that go on, each from its parent."""
+        rows = torch.as_tensor(rows, device=cache[0].key.device)
+        return [keys.select(rows) for keys in cache]
