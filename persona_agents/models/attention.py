@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple, Optional, Tuple
+from typing import NamedTuple
 
 import torch
 from torch import nn
@@ -53,7 +53,7 @@ class MultiHeadAttention(nn.Module):
 
     def forward(
         self, x: torch.Tensor, source: KeyValue, mask: torch.Tensor, need_weights: bool = False
-    ) -> Tuple[torch.Tensor, Optional[torch.Tensor]]:
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """
         Attend from x (B, T, d) to a projected source.
 

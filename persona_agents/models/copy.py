@@ -12,7 +12,7 @@ Everything here is float32 (or float64 when the model is), whatever the model ru
 
 from __future__ import annotations
 
-from typing import NamedTuple, Optional
+from typing import NamedTuple
 
 import torch
 from torch import nn
@@ -108,8 +108,8 @@ class CopyGate(nn.Module):
 def target_log_prob(
     logits: torch.Tensor,
     target: torch.Tensor,
-    modes: Optional[Modes] = None,
-    sources: Optional[Sources] = None,
+    modes: Modes | None = None,
+    sources: Sources | None = None,
 ) -> torch.Tensor:
     """
     Eq. 16 at one word for each step: log p_response(target), without building the mixture.
@@ -150,7 +150,7 @@ def _at_source_words(log_generated: torch.Tensor, modes: Modes, sources: Sources
 
 
 def mixture(
-    logits: torch.Tensor, modes: Optional[Modes] = None, sources: Optional[Sources] = None
+    logits: torch.Tensor, modes: Modes | None = None, sources: Sources | None = None
 ) -> torch.Tensor:
     """Eq. 16 for the whole vocabulary: log p_response, (B, T, V); each row sums to one."""
     log_p = _at_least_float32(logits).log_softmax(dim=-1)
@@ -163,7 +163,7 @@ def mixture(
 
 
 def best_word(
-    logits: torch.Tensor, modes: Optional[Modes] = None, sources: Optional[Sources] = None
+    logits: torch.Tensor, modes: Modes | None = None, sources: Sources | None = None
 ) -> torch.Tensor:
     """The argmax of eq. 16, (B, T), without the (B, T, V) mixture: for token accuracy."""
     top, word = logits.max(dim=-1)  # (B, T)

@@ -7,7 +7,7 @@ numbers are those of the paper; each equation has its method here or in ``copy.p
 
 from __future__ import annotations
 
-from typing import List, NamedTuple, Optional, Tuple
+from typing import NamedTuple
 
 import torch
 from torch import nn
@@ -34,8 +34,8 @@ class Encoded(NamedTuple):
     hidden: torch.Tensor  # (B, S, d) H of eq. 3
     query: torch.Tensor  # (B, S) bool: rows of H that are H_Q, special tokens excluded
     persona: torch.Tensor  # (B, S) bool: rows of H that are H_P
-    query_keys: List[KeyValue]  # for each decoder layer, (B, H, S, d/H)
-    persona_keys: List[KeyValue]
+    query_keys: list[KeyValue]  # for each decoder layer, (B, H, S, d/H)
+    persona_keys: list[KeyValue]
 
     def select(self, rows: torch.Tensor) -> Encoded:
         """The rows (B',) of the batch in that order, repeats allowed (beams of one input)."""
@@ -60,7 +60,7 @@ class DecoderLayer(nn.Module):
         self.ffn_norm = nn.LayerNorm(d, eps=eps)
         self.dropout = nn.Dropout(dropout)
 
-    def attend_self(self, h, past: Optional[KeyValue]) -> Tuple[torch.Tensor, KeyValue]:
+    def attend_self(self, h, past: KeyValue | None) -> tuple[torch.Tensor, KeyValue]:
         """Eq. 5: h (B, T, d) looks at itself and, before it, at the cached positions."""
         source = self.self_attention.project(h)
         if past is not None:
@@ -111,9 +111,9 @@ class Decoded(NamedTuple):
 
     hidden: torch.Tensor  # (B, T, d) H_r
     embedded: torch.Tensor  # (B, T, d) e, the decoder's input embedding
-    query_attention: Optional[torch.Tensor]  # (B, T, S) a_q
-    persona_attention: Optional[torch.Tensor]  # (B, T, S) a_p
-    cache: List[KeyValue]  # self-attention keys and values of each layer
+    query_attention: torch.Tensor | None  # (B, T, S) a_q
+    persona_attention: torch.Tensor | None  # (B, T, S) a_p
+    cache: list[KeyValue]  # self-attention keys and values of each layer
 
 
 class HCM(nn.Module):
@@ -211,7 +211,7 @@ class HCM(nn.Module):
     # -- decoder ---------------------------------------------------------------------------------
 
     def decode(
-        self, ids: torch.Tensor, encoded: Encoded, cache: Optional[List[KeyValue]] = None
+        self, ids: torch.Tensor, encoded: Encoded, cache: list[KeyValue] | None = None
     ) -> Decoded:
         """
         Eqs. 4-8: response so far (B, T), beginning with [CLS] -> states of its last layer.
@@ -254,7 +254,7 @@ class HCM(nn.Module):
         )
 
     @staticmethod
-    def contexts(decoded: Decoded, encoded: Encoded) -> Tuple[torch.Tensor, torch.Tensor]:
+    def contexts(decoded: Decoded, encoded: Encoded) -> tuple[torch.Tensor, torch.Tensor]:
         """Eqs. 12 and 13: C_q = a_q H_Q and C_p = a_p H_P, each (B, T, d)."""
         hidden = encoded.hidden
         return (
@@ -273,7 +273,7 @@ class HCM(nn.Module):
 
     def forward(
         self, ids: torch.Tensor, ys: torch.Tensor
-    ) -> Tuple[torch.Tensor, torch.Tensor, Encoded]:
+    ) -> tuple[torch.Tensor, torch.Tensor, Encoded]:
         """
         Teacher forcing.
 
@@ -284,7 +284,7 @@ class HCM(nn.Module):
         log_prob, best = self.score(encoded, ys)
         return log_prob, best, encoded
 
-    def score(self, encoded: Encoded, ys: torch.Tensor) -> Tuple[torch.Tensor, torch.Tensor]:
+    def score(self, encoded: Encoded, ys: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """log p_response(y) (B, T) under teacher forcing, and the most probable words (B, T)."""
         parts = self._distribution(self.decode(self._shift_right(ys), encoded), encoded)
         logits, modes, sources = parts
@@ -322,7 +322,7 @@ class HCM(nn.Module):
         """Rows of the encoded batch, in the order ``rows``."""
         return encoded.select(torch.as_tensor(rows, device=encoded.ids.device))
 
-    def reorder_decoder_incremental_state(self, cache: List[KeyValue], rows) -> List[KeyValue]:
+    def reorder_decoder_incremental_state(self, cache: list[KeyValue], rows) -> list[KeyValue]:
         """The cache's rows in the order ``rows`` (B,): beams that go on, each from its parent."""
         rows = torch.as_tensor(rows, device=cache[0].key.device)
         return [keys.select(rows) for keys in cache]
