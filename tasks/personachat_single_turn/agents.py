@@ -1,0 +1,33 @@
+"""Persona-Chat, one question and one answer: `-t personachat_single_turn` and `…:mini`."""
+
+from __future__ import annotations
+
+from persona_agents.tasks.base import SingleTurnTeacher
+from persona_agents.tasks.content_words import add_filter_argument, filter_option
+from persona_agents.tasks.personachat_single_turn import build
+
+
+class DefaultTeacher(SingleTurnTeacher):
+    """ParlAI's `personachat:self_original`, cut to single turns with the responder's persona."""
+
+    @classmethod
+    def add_cmdline_args(cls, parser, partial_opt=None):
+        super().add_cmdline_args(parser, partial_opt)
+        group = parser.add_argument_group("Persona-Chat, single turns")
+        group.add_argument(
+            "--personachat-path",
+            default=None,
+            help="folder of {train,valid,test}_self_original.txt (default: what ParlAI downloads)",
+        )
+        add_filter_argument(group, default=0)
+        return parser
+
+    def load(self, opt, fold):
+        return build.load(opt, fold, filter_option(opt, default=0))
+
+
+class MiniTeacher(SingleTurnTeacher):
+    """The bundled, invented data (see mini.py)."""
+
+    def load(self, opt, fold):
+        return build.load_mini(fold)
