@@ -26,6 +26,19 @@ SMALL = {
     "n_decoder_layers": 3,
 }
 N_POSITIONS = 512
+_DESCRIPTION = (
+    "vocab_size",
+    "hidden_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "intermediate_size",
+    "hidden_act",
+    "max_position_embeddings",
+    "type_vocab_size",
+    "layer_norm_eps",
+    "initializer_range",
+    "pad_token_id",
+)
 HUB_TIMEOUT = 5  # seconds
 
 
@@ -136,19 +149,41 @@ def load_tokenizer(name: str):
     )
 
 
-def load_weights(name: str):
+def load_weights(name: str, config):
     """``BertModel`` without pooler, with its pretrained weights."""
     return _load(
         name,
         "weights",
-        lambda loader, **kw: loader.BertModel.from_pretrained(name, add_pooling_layer=False, **kw),
+        lambda loader, **kw: loader.BertModel.from_pretrained(
+            name, config=config, add_pooling_layer=False, **kw
+        ),
     )
 
 
 def build(config):
-    """``BertModel`` without pooler (unused parameters break distributed training), random weights."""
+    """``BertModel`` with random weights; no pooler, since unused parameters break DDP."""
     with _quiet() as transformers:
         return transformers.BertModel(config, add_pooling_layer=False)
+
+
+def describe(config) -> dict:
+    """What a saved model needs to know of BERT's configuration; plain data."""
+    return {key: getattr(config, key) for key in _DESCRIPTION}
+
+
+def from_description(description: dict):
+    """The configuration that :func:`describe` was given."""
+    with _quiet() as transformers:
+        return transformers.BertConfig(**description)
+
+
+def reject_vocabulary(opt, model_size: int, dictionary_size: int) -> None:
+    """Raise for a dictionary that is not the model's."""
+    raise PersonaAgentsError(
+        f"The dictionary has {dictionary_size} entries, the model of --bert-model "
+        f"{opt.get('bert_model')} {model_size}. If {opt.get('dict_file')} belongs to another model, "
+        "give --model-file or --dict-file a new path."
+    )
 
 
 @contextlib.contextmanager

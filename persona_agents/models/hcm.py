@@ -278,11 +278,11 @@ class HCM(nn.Module):
         Teacher forcing.
 
         :param ids: (B, S) inputs; ``ys`` (B, T) responses that end in [SEP], padded.
-        :return: log p_response(y) and the most probable words, both (B, T), and the encoded input.
+        :return: log p_response(y) (B, T, 1), the most probable words (B, T), and the encoded input.
         """
         encoded = self.encoder(ids)
         log_prob, best = self.score(encoded, ys)
-        return log_prob, best, encoded
+        return log_prob.unsqueeze(-1), best, encoded
 
     def score(self, encoded: Encoded, ys: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """log p_response(y) (B, T) under teacher forcing, and the most probable words (B, T)."""

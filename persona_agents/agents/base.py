@@ -1,0 +1,309 @@
+"""What the agents of this package share: the persona's way into the model, and the training recipe."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import random
+
+import numpy
+import torch
+from parlai.core.metrics import GlobalAverageMetric
+from parlai.core.torch_generator_agent import TorchGeneratorAgent
+from parlai.utils.misc import warn_once
+from torch import nn
+
+from persona_agents import bert
+from persona_agents.agents.history import PersonaHistory
+from persona_agents.agents.schedule import LinearSchedule
+from persona_agents.dictionary import WordPieceDictionaryAgent
+from persona_agents.errors import PersonaAgentsError
+
+# The paper's training loop, where a command trains.
+LOOP_DEFAULTS = {
+    "batchsize": 16,
+    "num_epochs": 20,
+    "validation_every_n_epochs": 1,
+    "validation_metric": "ppl",
+    "validation_metric_mode": "min",
+    "validation_patience": 0,
+}
+# ParlAI's options that would take the persona apart or change BERT's vocabulary.
+UNUSABLE = ("person_tokens", "split_lines", "history_reversed", "special_tok_lst", "fp16")
+WITHOUT_REPLIES = ("ppl", "loss", "token_acc", "token_em")
+
+
+class TargetNLL(nn.Module):
+    """
+    Negative log-likelihood from log-probabilities.
+
+    The models score the target word themselves and build no (B, T, V) mixture in training, so the
+    scores are (N, 1), log p of the target; the whole mixture (N, V) is taken as well.
+    """
+
+    def __init__(self, pad_id: int):
+        super().__init__()
+        self.pad_id = pad_id
+
+    def forward(self, log_probs: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        """Losses (N,) of the targets (N,), zero at padding."""
+        if log_probs.size(-1) > 1:
+            log_probs = log_probs.gather(-1, target.unsqueeze(-1))
+        return (-log_probs.squeeze(-1)).masked_fill(target == self.pad_id, 0.0)
+
+
+class PersonaGeneratorAgent(TorchGeneratorAgent):
+    """
+    A generator that is given persona and query as ``[CLS] persona [SEP] [CLS] query [SEP]``.
+
+    Sub-classes implement ``build_model`` and ``pretrained_parameters``.
+    """
+
+    @classmethod
+    def add_cmdline_args(cls, parser, partial_opt=None):
+        super().add_cmdline_args(parser, partial_opt)
+        group = parser.add_argument_group("Training recipe")
+        group.add_argument(
+            "--pretrained-lr",
+            type=float,
+            default=7e-6,
+            help="Learning rate of parameters that come from a pretrained model; --learningrate is "
+            "that of all others.",
+        )
+        group.add_argument(
+            "--warmup-ratio",
+            type=float,
+            default=0.1,
+            help="Share of training in which the learning rates rise linearly from 0.",
+        )
+        group.add_argument(
+            "--dropout", type=float, default=0.1, help="Dropout in encoder and decoder."
+        )
+        group.add_argument(
+            "--validation-generate",
+            type="bool",
+            default=False,
+            help="Generate replies when validating during training. Off, validation reports "
+            "perplexity and token accuracy only. eval_model always generates.",
+        )
+        parser.set_defaults(
+            optimizer="adamw",
+            learningrate=5e-5,
+            weight_decay=0.01,
+            gradient_clip=1.0,
+            lr_scheduler="linear",
+            history_size=1,
+            label_truncate=128,
+            beam_length_penalty=0.65,
+        )
+        if any(action.dest == "num_epochs" for action in parser._actions):
+            parser.set_defaults(**LOOP_DEFAULTS)
+        return parser
+
+    @classmethod
+    def dictionary_class(cls):
+        return WordPieceDictionaryAgent
+
+    @classmethod
+    def history_class(cls):
+        return PersonaHistory
+
+    def __init__(self, opt, shared=None):
+        if shared is None:
+            self._check_options(opt)
+            if opt.get("seed") is not None:
+                # ParlAI seeds after the model is built, and never numpy.
+                random.seed(opt["seed"])
+                numpy.random.seed(opt["seed"] % 2**32)
+                torch.manual_seed(opt["seed"])
+        super().__init__(opt, shared)
+        limit = self._n_positions()
+        self.text_truncate = min(self.text_truncate or limit, limit)
+        self.label_truncate = min(self.label_truncate or limit, limit)
+        if self._should_initialize_optimizer() and not opt.get("validation_generate"):
+            self.skip_generation = True
+
+    def _check_options(self, opt) -> None:
+        for name in UNUSABLE:
+            if opt.get(name):
+                raise PersonaAgentsError(
+                    f"--{name.replace('_', '-')} does not work with this agent: leave it out."
+                )
+        if opt.get("optimizer", "adamw") != "adamw":
+            raise PersonaAgentsError(
+                f"--optimizer {opt['optimizer']}: this agent trains two groups of parameters with "
+                "AdamW; leave the option out."
+            )
+        if not 0 <= opt.get("warmup_ratio", 0.1) <= 1:
+            raise PersonaAgentsError(
+                f"--warmup-ratio {opt['warmup_ratio']}: must be between 0 and 1."
+            )
+        metric = opt.get("validation_metric", "ppl")
+        if metric not in WITHOUT_REPLIES and opt.get("validation_generate") is False:
+            raise PersonaAgentsError(
+                f"--validation-metric {metric} may need replies, which validation does not generate "
+                "by default: add --validation-generate true, or use --validation-metric ppl."
+            )
+
+    # -- to be given by each agent ---------------------------------------------------------------
+
+    def pretrained_parameters(self) -> list[nn.Parameter]:
+        """Parameters that learn at ``--pretrained-lr``."""
+        raise NotImplementedError
+
+    def _n_positions(self) -> int:
+        """Greatest length of an input and of a response."""
+        return self.module.bert.config.max_position_embeddings
+
+    @property
+    def module(self) -> nn.Module:
+        """The model itself, without the wrapper of distributed training."""
+        return getattr(self.model, "module", self.model)
+
+    # -- input -----------------------------------------------------------------------------------
+
+    def _set_text_vec(self, obs, history, truncate):
+        """Put the encoder's input into the observation; truncation knows persona from query."""
+        if "text" not in obs or "text_vec" in obs:
+            return obs
+        ids, whole = history.encode(truncate)
+        if whole > len(ids):
+            warn_once(
+                f"An input of {whole} tokens is longer than {truncate}: oldest turns, beginning of "
+                "the query and end of the persona are cut, in this order (ctrunc counts such inputs)."
+            )
+        obs["full_text"] = history.get_history_str()
+        obs["text_vec"] = torch.LongTensor(ids)
+        obs["full_text_vec"] = obs["text_vec"]
+        obs.force_set("context_original_length", whole)
+        obs.force_set("context_truncate_rate", whole > len(ids))
+        obs.force_set("context_truncated_length", whole - len(ids))
+        return obs
+
+    # -- loss ------------------------------------------------------------------------------------
+
+    def build_criterion(self):
+        return TargetNLL(self.NULL_IDX)
+
+    def compute_loss(self, batch, return_output=False):
+        """ParlAI's loss and metrics; the whole mixture is built only to show token details."""
+        if not (return_output and self.show_token_details):
+            return super().compute_loss(batch, return_output)
+        loss, (_, best, encoded) = super().compute_loss(batch, return_output=True)
+        log_probs, _ = self.module.decode_forced(encoded, batch.label_vec)  # (B, T, V)
+        return loss, (log_probs, best, encoded)
+
+    def rank_eval_label_candidates(self, batch, batchsize):
+        """Rank candidates by their mean log-probability per token."""
+        encoded = self.module.encoder(*self._encoder_input(batch))
+        texts, scores = [], []
+        for i in range(batchsize):
+            ys, _ = self._pad_tensor(batch.candidate_vecs[i], is_label=True)
+            ys = ys.to(batch.text_vec.device)  # (candidates, T)
+            rows = torch.full((len(ys),), i, device=ys.device)
+            log_prob, _ = self.module.score(self.module.reorder_encoder_states(encoded, rows), ys)
+            real = ys.ne(self.NULL_IDX)
+            loss = -(log_prob * real).sum(dim=1) / real.sum(dim=1).clamp_min(1)
+            order = loss.argsort()
+            texts.append([batch.candidates[i][j] for j in order])
+            scores.append(loss[order].tolist())
+        return texts, scores
+
+    # -- training --------------------------------------------------------------------------------
+
+    def init_optim(self, params, optim_states=None, saved_optim_type=None, is_finetune=False):
+        """AdamW over two groups: first the new parameters, then those of a pretrained model."""
+        opt = self.opt
+        pretrained = {id(parameter) for parameter in self.pretrained_parameters()}
+        new = [p for p in params if id(p) not in pretrained]
+        old = [p for p in params if id(p) in pretrained]
+        groups = [{"params": new, "lr": opt["learningrate"]}]
+        if old:
+            groups.append({"params": old, "lr": opt["pretrained_lr"]})
+        self.optimizer = torch.optim.AdamW(
+            groups,
+            betas=tuple(opt.get("betas") or (0.9, 0.999)),
+            eps=opt.get("adam_eps") or 1e-8,
+            weight_decay=opt.get("weight_decay") or 0.0,
+        )
+        if is_finetune or not optim_states:
+            return is_finetune
+        peaks = [group["lr"] for group in groups]
+        self.optimizer.load_state_dict(optim_states)
+        for group, peak in zip(self.optimizer.param_groups, peaks):
+            group["lr"] = peak  # the schedule sets the rates of the resumed training
+        return False
+
+    def build_lr_scheduler(self, states=None, hard_reset=False):
+        """``--lr-scheduler linear`` is the paper's schedule; others are ParlAI's own."""
+        if self.opt.get("lr_scheduler") != "linear":
+            super().build_lr_scheduler(states, hard_reset)
+            return
+        self.scheduler = LinearSchedule(self.optimizer, self.opt)
+        if states and not hard_reset:
+            self.scheduler.load_state(states)
+        self._number_training_updates = self.scheduler.get_initial_number_training_updates()
+
+    def train_step(self, batch):
+        if isinstance(self.scheduler, LinearSchedule):
+            self.scheduler.see(batch.batchsize)
+        return super().train_step(batch)
+
+    def report(self):
+        """ParlAI's report with the learning rate of pretrained parameters beside the other."""
+        report = super().report()
+        groups = getattr(getattr(self, "optimizer", None), "param_groups", [])
+        if len(groups) > 1:
+            report["pretrained_lr"] = GlobalAverageMetric(groups[1]["lr"])
+        return report
+
+    # -- checkpoints -----------------------------------------------------------------------------
+
+    def saved_opt(self) -> dict | None:
+        """Options stored with the checkpoint that is about to be loaded, None for a new model."""
+        checkpoint, _ = self._get_init_model(self.opt, None)
+        if checkpoint is None:
+            return None
+        try:
+            with open(f"{checkpoint}.opt", encoding="utf-8") as file:
+                return json.load(file)
+        except (OSError, ValueError) as error:
+            raise PersonaAgentsError(
+                f"{checkpoint}.opt, the options of this model, cannot be read: {error}"
+            ) from None
+
+    def bert_config(self):
+        """
+        BERT's configuration, and whether its weights are still to be loaded.
+
+        A saved model brings its configuration along, so that neither hub nor folder is needed.
+        """
+        saved = self.saved_opt()
+        if saved is not None:
+            if "bert_config" not in saved:
+                raise PersonaAgentsError(
+                    f"The checkpoint for --model-file or --init-model was trained by "
+                    f"{saved.get('model')!r}, not by this agent. Give --model-file a new path, or "
+                    "leave out --model to use the agent that the checkpoint names."
+                )
+            return bert.from_description(saved["bert_config"]), False
+        if bert.is_none(self.opt):
+            return bert.small_config(self.opt, len(self.dict), self.NULL_IDX), False
+        return bert.load_config(bert.resolve(self.opt)), True
+
+    def load(self, path: str):
+        """Read a checkpoint; only tensors and plain data are unpickled, never code."""
+        try:
+            states = torch.load(path, map_location="cpu", weights_only=True)
+        except (OSError, EOFError, RuntimeError, pickle.UnpicklingError) as error:
+            raise PersonaAgentsError(
+                f"{path} cannot be read as a checkpoint: {str(error).splitlines()[0]}"
+            ) from None
+        try:
+            self.module.load_state_dict(states["model"])
+        except (KeyError, RuntimeError) as error:
+            raise PersonaAgentsError(
+                f"{path} does not fit the model that the options describe; it was saved by another "
+                f"agent or with other sizes or --copy. {error}"
+            ) from None
+        return states

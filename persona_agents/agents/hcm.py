@@ -1,0 +1,72 @@
+"""The paper's agent: ``-m persona_agents:hcm``."""
+
+from __future__ import annotations
+
+from persona_agents import bert
+from persona_agents.agents.base import PersonaGeneratorAgent
+from persona_agents.models.hcm import HCM, SpecialIds
+
+
+class HCMAgent(PersonaGeneratorAgent):
+    """
+    BERT encoder and hierarchical copy decoder (:class:`persona_agents.models.hcm.HCM`).
+
+    Its defaults are the paper's settings. The ablations: ``--bert-init embeddings`` is "w/o BERT",
+    ``--copy none`` is "w/o HCM".
+    """
+
+    @classmethod
+    def add_cmdline_args(cls, parser, partial_opt=None):
+        super().add_cmdline_args(parser, partial_opt)
+        bert.add_size_args(parser)
+        group = parser.add_argument_group("HCM")
+        group.add_argument(
+            "--bert-init",
+            choices=("all", "embeddings", "none"),
+            default="all",
+            help="What is loaded from BERT: everything; the embeddings only, with a random encoder "
+            "(the paper's w/o BERT); or nothing but sizes and vocabulary.",
+        )
+        group.add_argument(
+            "--copy",
+            choices=("hierarchical", "flat", "none"),
+            default="hierarchical",
+            help="The paper's two-level copy mechanism; one gate over the mean of both copy "
+            "distributions; or none (the paper's w/o HCM).",
+        )
+        return parser
+
+    def build_model(self) -> HCM:
+        opt = self.opt
+        config, load_weights = self.bert_config()
+        config.hidden_dropout_prob = config.attention_probs_dropout_prob = opt["dropout"]
+        if config.vocab_size != len(self.dict):
+            bert.reject_vocabulary(opt, config.vocab_size, len(self.dict))
+        opt["bert_config"] = bert.describe(config)
+        init = opt["bert_init"] if load_weights else "none"
+        model = HCM(
+            bert.build(config) if init != "all" else bert.load_weights(bert.resolve(opt), config),
+            SpecialIds(self.NULL_IDX, self.START_IDX, self.END_IDX, self.dict[self.dict.unk_token]),
+            self._n_decoder_layers(config),
+            opt["copy"],
+            opt["dropout"],
+        )
+        if init == "embeddings":
+            pretrained = bert.load_weights(bert.resolve(opt), config)
+            model.bert.embeddings.load_state_dict(pretrained.embeddings.state_dict())
+        if init != "none":
+            model.start_generator_from_embeddings()
+        return model
+
+    def _n_decoder_layers(self, config) -> int:
+        if self.opt.get("n_decoder_layers"):
+            return self.opt["n_decoder_layers"]
+        return (
+            bert.SMALL["n_decoder_layers"] if bert.is_none(self.opt) else config.num_hidden_layers
+        )
+
+    def pretrained_parameters(self):
+        if bert.is_none(self.opt) or self.opt["bert_init"] == "none":
+            return []
+        part = self.module.bert if self.opt["bert_init"] == "all" else self.module.bert.embeddings
+        return list(part.parameters())
