@@ -3,7 +3,7 @@
 Each persona states four facts, and each fact holds one invented entity of two pieces (two Chinese
 characters, two English words). A turn tells one fact and asks for the next one, so that every pair of
 adjacent turns is a question and its answer. Most answers need an entity that stands only in the
-persona; about a fifth need one that stands only in the query ("… have you heard of it?").
+persona; about a quarter need one that stands only in the query ("… have you heard of it?").
 
 No entity of the valid and test splits occurs in train, but each of their pieces does, within other
 entities and within answers. A model that copies can therefore answer, one that memorises cannot.
@@ -25,16 +25,18 @@ import re
 from dataclasses import dataclass
 from functools import cache
 
-from persona_agents.tasks.mini_words import LANGUAGES, Kind, Language
+from persona_agents.tasks.mini_words import LANGUAGES, Language
+
+from persona_agents.text import has_cjk
 
 SEED = 2023
 PAIRS = {"train": 6000, "valid": 300, "test": 500}
 FACTS = 4
 # A piece is used in valid and test only if train answers hold it at least this often.
-MIN_ANSWERS = 2
+MIN_ANSWERS = 3
 # Chance that an answer is followed by "and you?", and that the partner's answer to that is followed
 # by a new question; in the other cases the partner is asked about the entity just named, which makes
-# about 22 % of the pairs ones whose answer stands in the query alone.
+# about a quarter of the pairs ones whose answer stands in the query alone.
 P_BACK, P_ASK = 0.75, 0.65
 
 Entity = tuple[str, str]
@@ -198,28 +200,25 @@ def _squeeze(text: str) -> str:
 
 
 def _pattern(template: str, entity: str) -> str:
-    before, after = template.rstrip(".").split("{}")
-    return (
-        r"\s*".join(map(re.escape, before.split()))
-        + rf"\s*({entity})\s*"
-        + re.escape(after.strip())
+    before, after = (
+        r"\s*".join(map(re.escape, part.split())) for part in template.rstrip(".").split("{}")
     )
+    return rf"{before}\s*({entity})\s*{after}"
 
 
 @cache
-def _patterns(language: str) -> tuple[tuple, tuple]:
-    """The regular expressions of persona sentences (whole) and of answers (beginnings)."""
-    # The entity's pieces may be separated by the spaces that a tokenizer leaves.
+def _patterns(language: str) -> list[re.Pattern]:
+    """The regular expressions of persona sentences and of turns, which match as a whole."""
+    # A tokenizer may leave spaces between the pieces of an entity.
     entity = r"[\u3400-\u9fff]\s*[\u3400-\u9fff]" if language == "zh" else r"[a-z]+\s+[a-z]+"
-    kinds: list[Kind] = list(LANGUAGES[language].kinds.values())
-
-    def compiled(templates):
-        return tuple(re.compile(_pattern(template, entity)) for template in templates)
-
-    return (
-        compiled(template for kind in kinds for template in kind.persona),
-        compiled(template for kind in kinds for template in kind.answer + kind.echo_answer),
-    )
+    patterns = []
+    for kind in LANGUAGES[language].kinds.values():
+        for template in kind.persona:
+            patterns.append(_pattern(template, entity) + r"\s*[.。]?")
+        for template in kind.answer + kind.echo_answer:
+            # What follows the first clause is the next question and names nothing.
+            patterns.append(_pattern(template, entity) + r"(?:\s*[.,。，].*)?")
+    return [re.compile(pattern) for pattern in patterns]
 
 
 def entities(sentence: str, language: str | None = None) -> list[str]:
@@ -231,22 +230,11 @@ def entities(sentence: str, language: str | None = None) -> list[str]:
     :return: the entities as they are written (Chinese ones without spaces); none if no phrasing fits
     """
     if language is None:
-        language = "zh" if re.search(r"[\u3400-\u9fff]", sentence) else "en"
+        language = "zh" if has_cjk(sentence) else "en"
     text = sentence.strip().lower()
-    persona, turn = _patterns(language)
-    body = text.rstrip(". 。")
-    matches = [match for pattern in persona if (match := pattern.fullmatch(body))]
-    if not matches:
-        # The clause before the follow-up question is what names the entity.
-        clause = re.split(r"\s*[,.，。?？]\s*", text)
-        matches = [
-            match
-            for part in clause
-            for pattern in turn
-            if (match := pattern.fullmatch(part.strip()))
-        ]
+    matches = (pattern.fullmatch(text) for pattern in _patterns(language))
     space = "" if language == "zh" else " "
-    return list(dict.fromkeys(space.join(match.group(1).split()) for match in matches))
+    return list(dict.fromkeys(space.join(match[1].split()) for match in matches if match))
 
 
 def asked_entity(gold: str, persona, query: str) -> str:

@@ -38,6 +38,10 @@ HOW_TO_GET = (
 _SPEAKER = re.compile(r"\s*(p[12])\s*[:：](.*)", re.DOTALL)
 
 
+class NotADialogueError(ValueError):
+    """Says why a line of a raw file is no dialogue."""
+
+
 class Dialogue(NamedTuple):
     """One dialogue as it is in the file, still segmented; `turns` are (speaker 0 or 1, text)."""
 
@@ -48,7 +52,7 @@ class Dialogue(NamedTuple):
 
 def parse_dialogue(line: str) -> Dialogue:
     """
-    Read one line; raises ValueError with the reason if it is not a dialogue.
+    Read one line; raises NotADialogueError with the reason if it is not a dialogue.
 
     Exactly one leading `p1 :` is taken off a turn (the colon may be full-width, spaces may lack),
     turns alternate, and none is empty. A persona may be empty.
@@ -56,30 +60,32 @@ def parse_dialogue(line: str) -> Dialogue:
     try:
         raw = json.loads(line)
     except ValueError as error:
-        raise ValueError(f"not a complete JSON object ({error})") from None
+        raise NotADialogueError(f"not a complete JSON object ({error})") from None
     if not isinstance(raw, dict):
-        raise ValueError(f"a JSON object is expected, not a {type(raw).__name__}")
+        raise NotADialogueError(f"a JSON object is expected, not a {type(raw).__name__}")
     personas = tuple(_strings(raw, key) for key in ("p1_persona", "p2_persona"))
     turns: list[tuple[int, str]] = []
     for number, turn in enumerate(_strings(raw, "conversation"), 1):
         match = _SPEAKER.fullmatch(turn)
         if match is None:
-            raise ValueError(f"turn {number} does not begin with 'p1 :' or 'p2 :': {turn[:40]!r}")
+            raise NotADialogueError(
+                f"turn {number} does not begin with 'p1 :' or 'p2 :': {turn[:40]!r}"
+            )
         speaker, text = ("p1", "p2").index(match[1]), match[2].strip()
         if not text:
-            raise ValueError(f"turn {number} is empty")
+            raise NotADialogueError(f"turn {number} is empty")
         if turns and turns[-1][0] == speaker:
-            raise ValueError(f"turns {number - 1} and {number} are both by {match[1]}")
+            raise NotADialogueError(f"turns {number - 1} and {number} are both by {match[1]}")
         turns.append((speaker, text))
     return Dialogue(personas, tuple(turns), is_held_out(raw))
 
 
 def _strings(raw: dict, key: str) -> tuple[str, ...]:
     if key not in raw:
-        raise ValueError(f"the key {key!r} is missing")
+        raise NotADialogueError(f"the key {key!r} is missing")
     value = raw[key]
     if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-        raise ValueError(f"{key!r} is not a list of strings")
+        raise NotADialogueError(f"{key!r} is not a list of strings")
     return tuple(value)
 
 
@@ -100,7 +106,7 @@ def read_dialogues(path: str):
     for number, line in read_lines(path):
         try:
             yield parse_dialogue(line)
-        except ValueError as error:
+        except NotADialogueError as error:
             raise BadLineError(path, number, str(error)) from None
 
 
