@@ -179,7 +179,7 @@ analyst scientist researcher technician operator worker laborer foreman supervis
 secretary clerk cashier porter carrier deliverer cleaner washer polisher grinder cutter welder smith
 carpenter mason plumber electrician installer fitter planner surveyor architect artist sculptor
 photographer model actor singer dancer musician composer conductor performer juggler magician clown
-announcer host guide ranger farmer grower picker harvester gardener planter taster brewer roaster
+announcer host guide ranger farmer grower picker harvester gardener planter taster brewer
 """
 )
 _PET_FIRST = _words(
