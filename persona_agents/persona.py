@@ -64,5 +64,7 @@ def persona_of(message) -> tuple[str, ...]:
         return persona
     if isinstance(personas, str):
         return parse_turn(personas).persona
-    last = personas[-1]
-    return parse_turn(format_turn((last,) if isinstance(last, str) else last, "")).persona
+    lines = (
+        line if _PERSONA_LINE.fullmatch(line) else f"your persona: {line}" for line in personas[-1]
+    )
+    return parse_turn("\n".join(lines)).persona

@@ -16,7 +16,8 @@ from persona_agents.errors import PersonaAgentsError
 
 # Beginnings of jieba's tags: nouns of all kinds, verbs, adjectives, attributive words (单身),
 # states (雪白), idioms, fixed phrases, abbreviations, places, Latin words. Not: adverbs, pronouns,
-# numerals, measure words, times, directions, prepositions, conjunctions, particles, onomatopoeia.
+# numerals, measure words, times, directions, prepositions, conjunctions, particles, onomatopoeia,
+# and not `zg`, which jieba gives to 很 and other words that it knows nothing about.
 _ZH_CONTENT_TAGS = ("n", "v", "a", "b", "z", "i", "l", "j", "s", "eng")
 
 
@@ -83,7 +84,7 @@ def _content_of_chunk(chunk: str) -> frozenset[str]:
     return frozenset(
         word.lower()
         for word, tag in _tagger().cut(chunk)
-        if tag.startswith(_ZH_CONTENT_TAGS) and word not in _ZH_STOP
+        if tag.startswith(_ZH_CONTENT_TAGS) and tag != "zg" and word not in _ZH_STOP
     )
 
 

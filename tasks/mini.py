@@ -231,10 +231,14 @@ def entities(sentence: str, language: str | None = None) -> list[str]:
     """
     if language is None:
         language = "zh" if has_cjk(sentence) else "en"
-    text = sentence.strip().lower()
+    return list(_entities(sentence.strip().lower(), language))
+
+
+@cache  # scoring meets each sentence many times
+def _entities(text: str, language: str) -> tuple[str, ...]:
     matches = (pattern.fullmatch(text) for pattern in _patterns(language))
     space = "" if language == "zh" else " "
-    return list(dict.fromkeys(space.join(match[1].split()) for match in matches if match))
+    return tuple(dict.fromkeys(space.join(match[1].split()) for match in matches if match))
 
 
 def asked_entity(gold: str, persona, query: str) -> str:
