@@ -6,7 +6,6 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-
 from persona_agents.tasks import mini
 from persona_agents.tasks.cpc.build import load_mini as load_zh
 from persona_agents.tasks.personachat_single_turn.build import load_mini as load_en
