@@ -33,7 +33,7 @@ def read_samples(path: str):
     persona: list[str] = []
     expected = 1
     for number, line in read_lines(path):
-        match = _NUMBERED.fullmatch(line.strip())
+        match = _NUMBERED.fullmatch(line.strip(" "))
         if match is None:
             raise BadLineError(path, number, "it does not begin with a number and a space")
         if int(match[1]) == 1:

@@ -40,6 +40,9 @@ class BatchAgent(WatchingAgent):
     def batch_act(self, observations):
         return [{"id": self.id, "text": "", "episode_done": False} for _ in observations]
 
+    def self_observe(self, message):
+        pass
+
 
 def options(datatype, batchsize=1, **more):
     parser = ParlaiParser(True, False)
