@@ -15,21 +15,21 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-# Where each group of weights is found in the state dict. `{}` is the layer's number; `encoder.` is
+# Where each group of weights is found in the state dict. `{}` is the layer's number; `bert.` is
 # the default of the `prefix` argument below, the rest of that name is Hugging Face's BertModel.
 NAMES = {
     "embeddings": "embeddings",
     "encoder_layer": "encoder.layer.{}",
-    "self_attention": "decoder.layers.{}.self_attention",
-    "self_attention_norm": "decoder.layers.{}.self_attention_norm",
-    "query_attention": "decoder.layers.{}.query_attention",
-    "query_attention_norm": "decoder.layers.{}.query_attention_norm",
-    "persona_attention": "decoder.layers.{}.persona_attention",
-    "persona_attention_norm": "decoder.layers.{}.persona_attention_norm",
+    "self_attention": "layers.{}.self_attention",
+    "self_attention_norm": "layers.{}.self_attention_norm",
+    "query_attention": "layers.{}.query_attention",
+    "query_attention_norm": "layers.{}.query_attention_norm",
+    "persona_attention": "layers.{}.persona_attention",
+    "persona_attention_norm": "layers.{}.persona_attention_norm",
     "attention_parts": ("query", "key", "value", "out"),
-    "ffn_in": "decoder.layers.{}.ffn_in",
-    "ffn_out": "decoder.layers.{}.ffn_out",
-    "ffn_norm": "decoder.layers.{}.ffn_norm",
+    "ffn_in": "layers.{}.ffn_in",
+    "ffn_out": "layers.{}.ffn_out",
+    "ffn_norm": "layers.{}.ffn_norm",
     "W_A": "generator.weight",  # (V, d)
     "b_A": "generator.bias",  # (V,)
     "W_B": "copy.gate.weight",  # (1, 4d)
@@ -49,7 +49,7 @@ class Config:
     encoder_layers: int = 2
     decoder_layers: int = 2
     positions: int = 48
-    eps: float = 1e-12
+    eps: float = 1e-2  # far from the usual 1e-12, so that it shows
     copy: str = "hierarchical"
     pad: int = 0
     unk: int = 1
@@ -144,7 +144,7 @@ def decoder_attention(weights, name, x, memory, heads):
 # ---------------------------------------------------------------------------- embeddings, BERT
 
 
-def embed(weights, config, ids, segments, prefix="encoder."):
+def embed(weights, config, ids, segments, prefix="bert."):
     """Eq. 1 and BERT's LayerNorm: ids (N,) and segments (N,) to (N, d), positions from 0."""
     name = prefix + NAMES["embeddings"]
     word = np.eye(config.vocab)[list(ids)] @ weights[f"{name}.word_embeddings.weight"]
@@ -153,7 +153,7 @@ def embed(weights, config, ids, segments, prefix="encoder."):
     return layer_norm(weights, f"{name}.LayerNorm", word + position + segment, config.eps)
 
 
-def encode(weights, config, ids, segments, prefix="encoder."):
+def encode(weights, config, ids, segments, prefix="bert."):
     """Eq. 3: BERT's layers over all (N,) input tokens, to (N, d)."""
     h = embed(weights, config, ids, segments, prefix)
     for number in range(config.encoder_layers):
@@ -230,7 +230,7 @@ def copy_distribution(config, attention, ids):
     return mass / mass.sum(axis=1, keepdims=True)
 
 
-def hcm(weights, config, sample, prefix="encoder."):
+def hcm(weights, config, sample, prefix="bert."):
     """The whole model for one sample: weights {name: array}, ids to an `Output`."""
     weights = {name: np.asarray(value, dtype=np.float64) for name, value in weights.items()}
     ids, segments, parts = source_tokens(config, sample)
@@ -282,7 +282,7 @@ def targets(config, sample):
     return (*sample.decoder_input[1:], config.sep)
 
 
-def cross_entropy(weights, config, sample, prefix="encoder."):
+def cross_entropy(weights, config, sample, prefix="bert."):
     """-log p of each target word: (T,)."""
     p = hcm(weights, config, sample, prefix).p_response
     return np.array([-math.log(p[t, word]) for t, word in enumerate(targets(config, sample))])
@@ -291,7 +291,7 @@ def cross_entropy(weights, config, sample, prefix="encoder."):
 # ------------------------------------------------------------------- random weights and samples
 
 
-def weight_shapes(config, prefix="encoder."):
+def weight_shapes(config, prefix="bert."):
     """{name: shape} of every weight that the equations use (all three kinds of copying)."""
     d, ffn, vocab = config.hidden, config.ffn, config.vocab
     shapes = {}
@@ -332,7 +332,7 @@ def weight_shapes(config, prefix="encoder."):
     return shapes
 
 
-def random_weights(config, seed, prefix="encoder."):
+def random_weights(config, seed, prefix="bert."):
     """{name: float64 array}: sharp attention, little mixing, so that no step resembles another."""
     rng = np.random.default_rng(seed)
     weights = {}
