@@ -66,7 +66,9 @@ class WordPieceDictionaryAgent(DictionaryAgent):
         if self.wordpiece is None:
             bert.check_options(opt)
             if bert.is_none(opt):
-                self._adopt(_new_tokenizer(models.WordPiece(self._start_vocabulary(), UNKNOWN)))
+                self._adopt(
+                    _new_tokenizer(models.WordPiece(self._start_vocabulary(), unk_token=UNKNOWN))
+                )
             else:
                 self._adopt(_from_bert(bert.resolve(opt)))
 
@@ -116,7 +118,7 @@ class WordPieceDictionaryAgent(DictionaryAgent):
             if len(vocabulary) >= limit:
                 break
             vocabulary.setdefault(token, len(vocabulary))
-        self._adopt(_new_tokenizer(models.WordPiece(vocabulary, UNKNOWN)))
+        self._adopt(_new_tokenizer(models.WordPiece(vocabulary, unk_token=UNKNOWN)))
         self._words.clear()
 
     # -- files -----------------------------------------------------------------------------------

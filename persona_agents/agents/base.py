@@ -120,8 +120,6 @@ class PersonaGeneratorAgent(TorchGeneratorAgent):
         limit = self._n_positions()
         self.text_truncate = min(self.text_truncate or limit, limit)
         self.label_truncate = min(self.label_truncate or limit, limit)
-        if self._should_initialize_optimizer() and not opt.get("validation_generate"):
-            self.skip_generation = True
 
     def _check_options(self, opt) -> None:
         for name in UNUSABLE:
@@ -192,6 +190,17 @@ class PersonaGeneratorAgent(TorchGeneratorAgent):
         loss, (_, best, encoded) = super().compute_loss(batch, return_output=True)
         log_probs, _ = self.module.decode_forced(encoded, batch.label_vec)  # (B, T, V)
         return loss, (log_probs, best, encoded)
+
+    def eval_step(self, batch):
+        """Validating while training (gold replies at hand) generates only on demand."""
+        wanted = self.skip_generation
+        validating = self._should_initialize_optimizer() and batch.label_vec is not None
+        if validating and not self.opt.get("validation_generate"):
+            self.skip_generation = True
+        try:
+            return super().eval_step(batch)
+        finally:
+            self.skip_generation = wanted
 
     def rank_eval_label_candidates(self, batch, batchsize):
         """Rank candidates by their mean log-probability per token."""
