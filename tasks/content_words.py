@@ -119,7 +119,7 @@ def add_filter_argument(group, default: int) -> None:
         default=None,
         metavar="N",
         help="keep a pair only if its response shares at least N content words with one persona "
-        f"sentence of the responder; 0 keeps every pair, as :raw and :mini do (default: {default})",
+        f"sentence of the responder; 0 keeps every pair, as :raw and :mini do; unset: {default}",
     )
 
 

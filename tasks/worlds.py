@@ -29,7 +29,7 @@ class PersonaInteractiveWorld(InteractiveWorld):
             "--persona",
             default=None,
             metavar='"ONE|TWO"',
-            help="the model's persona, sentences separated by | (default: one of the task's data)",
+            help="the model's persona, sentences separated by |; unset: one of the task's data",
         )
         group.add_argument(
             "--seed", type=int, default=None, help="fixes which personas are drawn from the data"

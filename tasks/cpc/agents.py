@@ -17,7 +17,7 @@ class RawTeacher(SingleTurnTeacher):
         group.add_argument(
             "--cpc-path",
             default=None,
-            help="folder of Persona_train.json and Persona_dev.json (default: DATAPATH/CPC)",
+            help="folder of Persona_train.json and Persona_dev.json; unset: DATAPATH/CPC",
         )
         add_filter_argument(group, default=1)
         return parser

@@ -17,7 +17,7 @@ class DefaultTeacher(SingleTurnTeacher):
         group.add_argument(
             "--personachat-path",
             default=None,
-            help="folder of {train,valid,test}_self_original.txt (default: what ParlAI downloads)",
+            help="folder of {train,valid,test}_self_original.txt; unset: what ParlAI downloads",
         )
         add_filter_argument(group, default=0)
         return parser

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from parlai.core.params import ParlaiParser
@@ -14,6 +17,7 @@ from persona_agents.tasks.cpc import build
 
 from persona_agents.errors import PersonaAgentsError
 
+ROOT = Path(__file__).resolve().parents[2]
 GOOD = {
     "p1_persona": ["我 喜欢 钓鱼", "我 在 海滩 做 救生员"],
     "p2_persona": ["我 养 了 一只 猫", "我 爱听 rap"],
@@ -241,3 +245,34 @@ def test_real_data(real_data):
         assert sample.persona and sample.query and sample.response
         assert not sample.response.startswith(("p1 :", "p2 :"))
         assert "， " not in sample.response
+
+
+def test_the_filter_without_jieba(monkeypatch):
+    from persona_agents.tasks import content_words as module
+
+    module._tagger.cache_clear()
+    monkeypatch.setitem(sys.modules, "jieba", None)
+    with pytest.raises(PersonaAgentsError, match="pip install jieba"):
+        content_words("某个新词", "zh")
+
+
+def test_jieba_is_quiet_and_loaded_only_when_needed(run_parlai, tmp_path):
+    folder = write(tmp_path, variant())
+    done = run_parlai("display_data", "-t", "cpc", "--cpc-path", folder, "-dt", "valid")
+    assert done.returncode == 0, done.stderr
+    assert "我每天钓鱼。" in done.stdout
+    assert "jieba" not in done.stderr and "prefix dict" not in done.stderr
+    program = (
+        "import sys; from persona_agents.tasks.cpc import build; "
+        f"assert len(build.load({folder!r}, 'valid', 0)) == 3; assert 'jieba' not in sys.modules"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    subprocess.run([sys.executable, "-c", program], check=True, env=environment)
+
+
+def test_a_bad_file_ends_the_command_with_its_message_alone(run_parlai, tmp_path):
+    folder = write(tmp_path, variant()[:-5])
+    done = run_parlai("display_data", "-t", "cpc", "--cpc-path", folder, "-dt", "valid")
+    assert done.returncode != 0
+    assert "Persona_dev.json, line 1: not a complete JSON object" in done.stderr
+    assert "Traceback" not in done.stderr
