@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import operator
 
+import torch
 from parlai.core.agents import create_agent_from_shared
 from parlai.core.message import Message
 from parlai.core.teachers import create_task_agent_from_taskname
@@ -46,3 +48,25 @@ def result(name: str, value: float, target: str) -> dict:
 def print_results(results: list[dict]) -> None:
     """The last line of a benchmark's output: JSON for programs."""
     print(json.dumps(results, ensure_ascii=False))
+
+
+def perplexity(agent, inputs: list, batchsize: int = 32) -> float:
+    """Perplexity per token, end token included, of (persona, query, response) samples."""
+
+    agent.model.eval()
+    loss = tokens = 0.0
+    clone = create_agent_from_shared(agent.share())
+    for begin in range(0, len(inputs), batchsize):
+        observations = []
+        for persona, query, response in inputs[begin : begin + batchsize]:
+            text = format_turn(persona, query)
+            message = {"text": text, "eval_labels": [response], "episode_done": True}
+            observations.append(clone.observe(Message(message)))
+            clone.reset()
+        batch = agent.batchify(observations)
+        with torch.no_grad():
+            log_prob, *_ = agent.model(batch.text_vec, batch.label_vec)  # (B, T, 1)
+        real = batch.label_vec.ne(agent.NULL_IDX)
+        loss -= (log_prob.squeeze(-1) * real).sum().item()
+        tokens += real.sum().item()
+    return math.exp(loss / tokens)

@@ -24,9 +24,9 @@ from pathlib import Path
 
 from parlai.core.agents import create_agent_from_model_file
 from parlai.scripts.train_model import TrainModel
+from persona_agents.tasks.mini import is_right
 
 from benchmarks.common import print_results, replies, result, samples
-from persona_agents.tasks.mini import is_right
 
 TASKS = {"zh": "cpc:mini", "en": "personachat_single_turn:mini"}
 SIZES = {
