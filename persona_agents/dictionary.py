@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import re
+import unicodedata
 from collections import Counter
 
 from parlai.core.dict import DictionaryAgent
@@ -21,9 +22,17 @@ from persona_agents.persona import parse_turn
 
 PAD, UNKNOWN, START, END = "[PAD]", "[UNK]", "[CLS]", "[SEP]"
 
+# Ideographs and CJK punctuation that BERT's pre-tokenizer makes tokens of their own. Only beside
+# these may a space go: "～" and full-width letters form words, which would grow together.
+_BLOCKS = ((0x3000, 0x303F), (0xFE30, 0xFE4F), (0xFF00, 0xFFEF))
 _CJK = (
-    "\u2e80-\u303f\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff00-\uffef"
-    "\u2014\u2018\u2019\u201c\u201d\u2026\U00020000-\U0003ffff"
+    "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002a6df\U0002a700-\U0002ceaf"
+    "\U0002f800-\U0002fa1f\u2014\u2018\u2019\u201c\u201d\u2026"
+) + "".join(
+    re.escape(chr(code))
+    for first, last in _BLOCKS
+    for code in range(first, last + 1)
+    if unicodedata.category(chr(code)).startswith("P")
 )
 _SPACE_AT_CJK = re.compile(f"(?<=[{_CJK}]) +| +(?=[{_CJK}])")
 # Apart in BERT's tokens but not in writing. (The library's own clean-up also turns "do not" into
@@ -128,6 +137,8 @@ class WordPieceDictionaryAgent(DictionaryAgent):
         try:
             with open(filename, encoding="utf-8") as file:
                 wordpiece = Tokenizer.from_str(file.read())
+            if _missing(wordpiece):
+                raise ValueError(f"it lacks {_missing(wordpiece)}")
         except Exception as error:  # the library raises a bare Exception for what it cannot read
             raise PersonaAgentsError(
                 f"{filename} is not a WordPiece dictionary of this package ({error}). If it belongs "
@@ -182,13 +193,17 @@ def _new_tokenizer(model, normalizer=None, pre_tokenizer=None) -> Tokenizer:
 
 def _from_bert(folder_or_name: str) -> Tokenizer:
     own = bert.load_tokenizer(folder_or_name).backend_tokenizer
-    missing = [t for t in (PAD, UNKNOWN, START, END) if own.token_to_id(t) is None]
-    if missing:
+    if _missing(own):
         raise PersonaAgentsError(
-            f"--bert-model {folder_or_name}: its vocabulary lacks {', '.join(missing)}, so it is "
-            "not BERT's WordPiece vocabulary."
+            f"--bert-model {folder_or_name}: its vocabulary lacks {_missing(own)}, so it is not "
+            "BERT's WordPiece vocabulary."
         )
     return _new_tokenizer(own.model, own.normalizer, own.pre_tokenizer)
+
+
+def _missing(tokenizer: Tokenizer) -> str:
+    """The special tokens that a vocabulary lacks, joined by commas."""
+    return ", ".join(t for t in (PAD, UNKNOWN, START, END) if tokenizer.token_to_id(t) is None)
 
 
 def _words(tokenizer: Tokenizer, text: str) -> list[str]:
