@@ -139,7 +139,7 @@ class WordPieceDictionaryAgent(DictionaryAgent):
                 wordpiece = Tokenizer.from_str(file.read())
             if _missing(wordpiece):
                 raise ValueError(f"it lacks {_missing(wordpiece)}")
-        except Exception as error:  # the library raises a bare Exception for what it cannot read
+        except Exception as error:  # noqa: BLE001 - the library raises nothing more precise
             raise PersonaAgentsError(
                 f"{filename} is not a WordPiece dictionary of this package ({error}). If it belongs "
                 "to another agent, give --model-file or --dict-file a new path; if it is damaged, "
