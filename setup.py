@@ -24,9 +24,9 @@ README = ROOT / "README.md"
 WITH_PARLAI = "; python_version < '3.12'"
 WITHOUT_PARLAI = "; python_version >= '3.12'"
 REQUIREMENTS = [
-    "torch>=1.13",
-    "bert-score",
-    "jieba",
+    "torch>=1.13" + WITH_PARLAI,
+    "bert-score" + WITH_PARLAI,
+    "jieba" + WITH_PARLAI,
     "parlai==1.7.2" + WITH_PARLAI,
     "transformers>=4.30,<4.34" + WITH_PARLAI,
     "huggingface-hub<0.17" + WITH_PARLAI,
