@@ -15,7 +15,7 @@ from persona_agents.models.hcm import HCM, SpecialIds
 COPY = ("hierarchical", "flat", "none")
 COPYING = COPY[:2]
 # The attention's softmax is float32 whatever the model runs in: float64 models agree to this.
-EXACT = 2e-6
+EXACT = 1e-6
 CONFIG = naive.Config()
 SAMPLES = naive.ragged_samples(CONFIG)
 # Within one batch these are all different lengths; alone, each is a batch without a source.
@@ -39,7 +39,7 @@ def build(config, seed=1, dtype=torch.float64, dropout=0.0):
         add_pooling_layer=False,
     )
     special = SpecialIds(pad=config.pad, start=config.cls, end=config.sep, unknown=config.unk)
-    model = HCM(bert, special, config.decoder_layers, config.copy, dropout)
+    model = HCM(bert, special, config.decoder_layers, config.copy, dropout).double()
     weights = naive.random_weights(config, seed)
     model.load_state_dict({name: torch.tensor(value) for name, value in weights.items()})
     return model.to(dtype).eval()
@@ -326,12 +326,12 @@ def test_every_parameter_learns(copy):
             assert parameter.grad.abs().max() > 1e-8, f"{name} learns nothing"
 
 
-@pytest.mark.parametrize("copy", COPY)
+@pytest.mark.parametrize("copy", COPYING)
 def test_gradients_agree_with_the_references_differences(copy):
     """For each parameter, along a random direction, by central differences of the naive loss."""
-    config = replace(CONFIG, copy=copy)
+    config = replace(CONFIG, copy=copy, encoder_layers=1, decoder_layers=1)
     weights, model = naive.random_weights(config, 1), build(config)
-    samples = [SAMPLES[name] for name in ("unknown words", "empty persona", "several turns")]
+    samples = [SAMPLES[name] for name in ("unknown words", "empty persona")]
     backward(model, samples)
 
     def loss(weights):
