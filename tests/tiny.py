@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
+from typing import NamedTuple
 
 from parlai.core.agents import create_agent, create_agent_from_shared
 from parlai.core.message import Message
+from parlai.core.teachers import create_task_agent_from_taskname
 from parlai.scripts.train_model import setup_args
 
-from persona_agents.persona import format_turn
+from persona_agents.persona import format_turn, parse_turn
 
 SIZES = {
     "bert_model": "none",
@@ -21,13 +24,24 @@ SIZES = {
 QUIET = {"loglevel": "error", "log_every_n_secs": -1}
 
 
-def samples(language: str, split: str = "train") -> list:
-    """(persona, query, response) of the bundled corpus in Chinese or English."""
-    if language == "zh":
-        from persona_agents.tasks.cpc import build
-    else:
-        from persona_agents.tasks.personachat_single_turn import build
-    return build.load_mini(split)
+class Sample(NamedTuple):
+    """One question and one answer."""
+
+    persona: tuple[str, ...]
+    query: str
+    response: str
+
+
+@functools.cache
+def samples(language: str, split: str = "train") -> list[Sample]:
+    """The bundled corpus in Chinese or English."""
+    task = {"zh": "cpc:mini", "en": "personachat_single_turn:mini"}[language]
+    datatype = split if split != "train" else "train:ordered"
+    opt = setup_args().parse_kwargs(task=task, datatype=datatype, **QUIET)
+    (teacher,) = create_task_agent_from_taskname(opt)
+    turns = [teacher.get(index) for index in range(teacher.num_examples())]
+    parsed = [parse_turn(turn["text"]) for turn in turns]
+    return [Sample(p.persona, p.query, turn["labels"][0]) for p, turn in zip(parsed, turns)]
 
 
 def write_corpus(folder: Path, train, valid=None, test=None) -> dict:

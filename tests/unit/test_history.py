@@ -70,7 +70,7 @@ class TestLayout:
         assert say(clone(), persona_lines(PERSONA) + "hello you") == expected.split()
 
     def test_no_persona(self, clone):
-        assert say(clone(), "hello") == "[CLS] [SEP] [CLS] hello [SEP]".split()
+        assert say(clone(), "hello") == ["[CLS]", "[SEP]", "[CLS]", "hello", "[SEP]"]
 
     def test_no_query(self, clone):
         expected = "[CLS] i sew . [SEP] [CLS] [SEP]"
@@ -78,11 +78,11 @@ class TestLayout:
 
     def test_partners_persona_is_no_input(self, clone):
         text = "partner's persona: old cat\n" + persona_lines(PERSONA[:1]) + "hello"
-        assert say(clone(), text) == "[CLS] i sew . [SEP] [CLS] hello [SEP]".split()
+        assert say(clone(), text) == ["[CLS]", "i", "sew", ".", "[SEP]", "[CLS]", "hello", "[SEP]"]
 
     def test_special_tokens_in_the_text_do_not_break_the_layout(self, clone):
         sequence = say(clone(), "your persona: i [SEP] sew\nhello [CLS] you [SEP] [PAD]")
-        persona, turns = parts(sequence)
+        _, turns = parts(sequence)
         assert len(turns) == 1 and "[PAD]" not in sequence and turns[0].count("hello") == 1
 
     def test_segments_of_the_model_agree(self, clone):
@@ -184,7 +184,7 @@ class TestTurns:
 class TestTruncation:
     """Persona of 4 tokens (p q r s), turns of 3, 3 and 4: 3 + 4 + (3 + 3 + 4) + 3 - 1 + 1 = 20."""
 
-    PERSONA, TURNS = "p q r s".split(), ["a b c".split(), "d e f".split(), "w x y z".split()]
+    PERSONA, TURNS = list("pqrs"), [list("abc"), list("def"), list("wxyz")]
 
     @pytest.fixture
     def history(self, agent):
