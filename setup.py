@@ -51,6 +51,8 @@ def packages_and_folders():
     return packages, folders
 
 
+# endings of all files beside Python code that belong to the package
+DATA = ["json", "jsonl", "txt", "yml", "opt", "md"]
 PACKAGES, FOLDERS = packages_and_folders()
 
 setup(
@@ -64,7 +66,7 @@ setup(
     packages=PACKAGES,
     package_dir=FOLDERS,
     include_package_data=False,
-    package_data={"": ["*.json", "*.jsonl", "*.txt", "*.yml", "*.opt", "*.md"]},
+    package_data={"": [f"**/*.{ending}" for ending in DATA]},
     install_requires=REQUIREMENTS,
     extras_require={"dev": ["pytest", "ruff", "build", "pre-commit"]},
 )

@@ -42,20 +42,34 @@ def minilm() -> str:
 
 
 @pytest.fixture
-def run_parlai(tmp_path):
+def run_parlai(run_parlai_commands):
     """Run the ``parlai`` command in a new process that starts in an empty folder.
 
     ``run_parlai("display_data", "-t", "cpc:mini")`` returns the finished process with its output.
-    Further keyword arguments: ``env`` (added to the environment), ``cwd``, ``input``.
+    Further keyword arguments: ``env`` (added to the environment), ``cwd``, ``input``, ``python``.
     """
+
+    def run(*arguments, **keywords):
+        return run_parlai_commands(arguments, **keywords)
+
+    return run
+
+
+@pytest.fixture
+def run_parlai_commands(tmp_path):
+    """Like ``run_parlai``, for several commands (argument lists) in one process, one by one."""
     empty = tmp_path / "empty"
     empty.mkdir()
 
-    def run(*arguments, env=None, cwd=empty, input=None, timeout=300):
-        # ``python -c`` and not the console script: pytest's interpreter need not own one
-        command = [sys.executable, "-c", "from parlai.__main__ import main; main()", *arguments]
+    def run(*commands, env=None, cwd=empty, input=None, timeout=300, python=sys.executable):
+        # ``python -c`` and not the console script: an interpreter need not own one
+        commands = [[str(part) for part in command] for command in commands]
+        code = (
+            "from parlai.core.script import superscript_main\n"
+            f"for command in {commands!r}: superscript_main(command)"
+        )
         return subprocess.run(
-            [str(part) for part in command],
+            [str(python), "-c", code],
             cwd=cwd,
             env={**subprocess_environment(), **(env or {})},
             input=input,

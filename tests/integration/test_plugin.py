@@ -95,11 +95,11 @@ class TestRegistration:
 
 
 class TestCommand:
-    @pytest.mark.parametrize("task", ["cpc:mini", "personachat_single_turn:mini"])
-    def test_tasks_are_found(self, run_parlai, task):
-        result = run_parlai("display_data", "-t", task, "--num-examples", 2)
+    def test_tasks_are_found(self, run_parlai_commands):
+        tasks = ["cpc:mini", "personachat_single_turn:mini"]
+        result = run_parlai_commands(*(["display_data", "-t", task, "-n", "2"] for task in tasks))
         assert result.returncode == 0, result.stderr
-        assert "your persona: " in result.stdout
+        assert result.stdout.count("your persona: ") >= 4
 
     def test_mistake_of_the_user_gives_its_message_only(self, run_parlai):
         result = run_parlai("train_model", "-m", "persona_agents:hcn", "-t", "cpc:mini")
@@ -121,7 +121,7 @@ class TestCommand:
         assert "Traceback" in result.stderr
         assert issubclass(persona_agents.UnknownAgentError, PersonaAgentsError)
 
-    def test_zoo_is_searched(self, run_parlai):
+    def test_zoo_list(self):
         result = python(
             "import persona_agents, importlib\n"
             "print(importlib.import_module('persona_agents.zoo.model_list').model_list)"
@@ -159,32 +159,29 @@ class TestBesideAnotherParlaiInternal:
         path.theirs_first = request.param == "theirs first"
         return path
 
-    def check_theirs(self, run_parlai, env):
-        result = run_parlai("their_command", env=env)
-        assert "their command ran" in result.stdout, result.stderr
-        result = run_parlai(
-            *("display_model", "-m", "internal:theirs", "-t", "integration_tests"),
-            *("--num-examples", 1),
-            env=env,
+    def run_all(self, run_parlai_commands, env, ours=True):
+        """Their command, their agent and our task in one process, to start ParlAI only once."""
+        display_model = ["display_model", "-m", "internal:theirs", "-t", "integration_tests"]
+        commands = [["their_command"], [*display_model, "-n", "1"]]
+        result = run_parlai_commands(
+            *commands, ["display_data", "-t", "cpc:mini", "-n", "1"], env=env
         )
+        assert "their command ran" in result.stdout, result.stderr
         assert "their agent spoke" in result.stdout, result.stderr
+        if ours:
+            assert "your persona: " in result.stdout, result.stderr
+        else:
+            assert "No module named 'parlai.tasks.cpc'" in result.stderr
 
-    def finds_ours(self, run_parlai, env):
-        return run_parlai("display_data", "-t", "cpc:mini", "-n", 1, env=env).returncode == 0
+    def test_theirs_extends_its_path(self, run_parlai_commands, theirs, path_of):
+        self.run_all(run_parlai_commands, path_of(theirs(EXTENDING_INIT)))
 
-    def test_theirs_extends_its_path(self, run_parlai, theirs, path_of):
-        env = path_of(theirs(EXTENDING_INIT))
-        self.check_theirs(run_parlai, env)
-        assert self.finds_ours(run_parlai, env)
-
-    def test_theirs_is_plain(self, run_parlai, theirs, path_of):
+    def test_theirs_is_plain(self, run_parlai_commands, theirs, path_of):
+        """A plain package that comes first hides our hook; behind ours it goes on working."""
         env = path_of(theirs(PLAIN_INIT))
-        self.check_theirs(run_parlai, env)
-        # a plain package that comes first hides our hook ...
-        assert self.finds_ours(run_parlai, env) is not path_of.theirs_first
+        self.run_all(run_parlai_commands, env, ours=not path_of.theirs_first)
 
-    def test_one_line_in_a_plain_one_mends_it(self, run_parlai, theirs):
+    def test_one_line_in_a_plain_one_mends_it(self, run_parlai_commands, theirs):
         folder = theirs(PLAIN_INIT, first_line="import persona_agents")
         env = {"PYTHONPATH": os.pathsep.join([str(folder), subprocess_environment()["PYTHONPATH"]])}
-        self.check_theirs(run_parlai, env)
-        assert self.finds_ours(run_parlai, env)
+        self.run_all(run_parlai_commands, env)
