@@ -22,9 +22,9 @@ FOLDERS = {
 }
 
 
-def pip(*arguments, python=sys.executable):
+def pip(*arguments):
     result = subprocess.run(
-        [str(python), "-m", "pip", *map(str, arguments)],
+        [sys.executable, "-m", "pip", *map(str, arguments)],
         capture_output=True,
         check=False,
         text=True,
@@ -104,12 +104,15 @@ def test_wheel_works(wheel, tmp_path, run_parlai_commands):
 
 def test_editable_install_works(source, tmp_path, run_parlai_commands):
     environment = tmp_path / "venv"
-    subprocess.run([sys.executable, "-m", "venv", str(environment)], check=True, timeout=120)
+    subprocess.run(
+        [sys.executable, "-m", "venv", "--without-pip", str(environment)], check=True, timeout=120
+    )
     python = environment / "bin" / "python"
     # the dependencies are those of this interpreter
     (site_packages,) = environment.glob("lib/python*/site-packages")
     (site_packages / "dependencies.pth").write_text(sysconfig.get_paths()["purelib"] + "\n")
-    pip("install", "--no-deps", "--no-index", "--no-build-isolation", "-e", source, python=python)
+    without_network = ["--no-deps", "--no-index", "--no-build-isolation"]
+    pip("--python", python, "install", *without_network, "-e", source)
 
     code = (
         "import persona_agents as p, persona_agents.tasks, persona_agents.zoo.model_list\n"
