@@ -9,6 +9,11 @@ import torch
 from torch import nn
 
 
+def at_least_float32(x: torch.Tensor) -> torch.Tensor:
+    """x in float32, or in float64 if it is: what softmax and logarithms are computed in."""
+    return x if x.dtype == torch.float64 else x.float()
+
+
 class KeyValue(NamedTuple):
     """Projected keys and values of one source, split by head, each (B, H, S, d/H)."""
 
@@ -59,14 +64,15 @@ class MultiHeadAttention(nn.Module):
 
         :param mask: bool, broadcastable to (B, T, S); True where x may look. A row that may look
             nowhere gets weights of zero and a context that the caller must not use.
-        :return: the context (B, T, d) and, if asked for, the weights (B, T, S) in float32: their
+        :return: the context (B, T, d) and, if asked for, the weights (B, T, S) in at least float32: their
             mean over heads, taken before dropout, so that each row sums to one also in training.
         """
         q = self._split(self.query(x))  # (B, H, T, d/H)
         scores = q @ source.key.transpose(-1, -2) / math.sqrt(q.size(-1))  # (B, H, T, S)
         mask = mask.unsqueeze(1)
-        # Softmax in float32; a finite fill keeps a row with no allowed position free of NaN.
-        scores = scores.float().masked_fill(~mask, torch.finfo(torch.float32).min)
+        # A finite fill keeps a row with no allowed position free of NaN.
+        scores = at_least_float32(scores)
+        scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
         weights = scores.softmax(dim=-1) * mask
         context = self.dropout(weights.to(x.dtype)) @ source.value  # (B, H, T, d/H)
         context = self.out(context.transpose(1, 2).flatten(2))  # (B, T, d)

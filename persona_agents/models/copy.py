@@ -18,6 +18,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from persona_agents.models.attention import at_least_float32
+
 NO_MASS = float("-inf")
 
 
@@ -37,13 +39,9 @@ class Sources(NamedTuple):
     persona: torch.Tensor  # (B, T, S)
 
 
-def _at_least_float32(x: torch.Tensor) -> torch.Tensor:
-    return x if x.dtype == torch.float64 else x.float()
-
-
 def _safe_log(mass: torch.Tensor) -> torch.Tensor:
     """log(mass), with -inf and a gradient of zero (not NaN) where there is no mass."""
-    empty = mass <= 0
+    empty = mass < torch.finfo(mass.dtype).tiny  # the reciprocal of a denormal is infinite
     return mass.masked_fill(empty, 1.0).log().masked_fill(empty, NO_MASS)
 
 
@@ -51,11 +49,15 @@ def copy_distribution(attention: torch.Tensor, copyable: torch.Tensor) -> torch.
     """
     Attention (B, T, S) restricted to the copyable positions (B, S) and made to sum to one again.
 
-    [UNK] is attended to but cannot be copied; its mass is shared out here.
+    [UNK] is attended to but cannot be copied; its mass is shared out here, evenly where it has
+    taken all there was. A row with nothing to copy is zero.
     """
-    kept = _at_least_float32(attention) * copyable.unsqueeze(1)
+    copyable = copyable.unsqueeze(1)  # (B, 1, S)
+    kept = at_least_float32(attention) * copyable
     total = kept.sum(dim=-1, keepdim=True)
-    return kept / total.masked_fill(total == 0, 1.0)
+    lost = total < torch.finfo(total.dtype).tiny
+    kept = torch.where(lost, copyable.to(kept.dtype), kept)
+    return kept / kept.sum(dim=-1, keepdim=True).clamp_min(torch.finfo(total.dtype).tiny)
 
 
 class CopyGate(nn.Module):
@@ -90,8 +92,8 @@ class CopyGate(nn.Module):
         :param has_query: bool (B,), whether the query holds a word that can be copied. Without one
             beta = 0, without a persona gamma = 0, with neither p_gen = 1.
         """
-        logit = _at_least_float32(self.generate_logit(c_query, c_persona, h, e))
-        scores = _at_least_float32(self.source_scores(c_query, c_persona, e))
+        logit = at_least_float32(self.generate_logit(c_query, c_persona, h, e))
+        scores = at_least_float32(self.source_scores(c_query, c_persona, e))
         has_source = torch.stack((has_query, has_persona), dim=-1)  # (B, 2)
         nothing = ~has_source.any(dim=-1, keepdim=True)  # (B, 1)
         # With nothing to copy both scores stay, so that the softmax is defined; it goes unused.
@@ -119,7 +121,7 @@ def target_log_prob(
     :return: (B, T) log-probabilities.
     """
     at_target = logits.gather(-1, target.unsqueeze(-1)).squeeze(-1)  # (B, T)
-    log_p = _at_least_float32(at_target) - _at_least_float32(logits).logsumexp(dim=-1)
+    log_p = at_least_float32(at_target) - at_least_float32(logits).logsumexp(dim=-1)
     if modes is None:
         return log_p
     holds = target.unsqueeze(-1) == sources.ids.unsqueeze(1)  # (B, T, S)
@@ -152,8 +154,13 @@ def _at_source_words(log_generated: torch.Tensor, modes: Modes, sources: Sources
 def mixture(
     logits: torch.Tensor, modes: Modes | None = None, sources: Sources | None = None
 ) -> torch.Tensor:
-    """Eq. 16 for the whole vocabulary: log p_response, (B, T, V); each row sums to one."""
-    log_p = _at_least_float32(logits).log_softmax(dim=-1)
+    """
+    Eq. 16 for the whole vocabulary: log p_response, (B, T, V); each row sums to one.
+
+    For search and evaluation. Its gradient counts a word once for each position that holds it, so
+    training goes through :func:`target_log_prob`.
+    """
+    log_p = at_least_float32(logits).log_softmax(dim=-1)
     if modes is None:
         return log_p
     log_p = log_p + modes.generate.unsqueeze(-1)
@@ -169,11 +176,11 @@ def best_word(
     top, word = logits.max(dim=-1)  # (B, T)
     if modes is None:
         return word
-    shift = modes.generate - _at_least_float32(logits).logsumexp(dim=-1)  # (B, T)
+    shift = modes.generate - at_least_float32(logits).logsumexp(dim=-1)  # (B, T)
     ids = sources.ids.unsqueeze(1).expand_as(sources.query)  # (B, T, S)
-    log_generated = _at_least_float32(logits.gather(-1, ids)) + shift.unsqueeze(-1)
+    log_generated = at_least_float32(logits.gather(-1, ids)) + shift.unsqueeze(-1)
     copied, position = _at_source_words(log_generated, modes, sources).max(dim=-1)  # (B, T)
     # A word that stands in no source scores as generated; one that does scores at least that.
     return torch.where(
-        copied > _at_least_float32(top) + shift, sources.ids.gather(1, position), word
+        copied > at_least_float32(top) + shift, sources.ids.gather(1, position), word
     )

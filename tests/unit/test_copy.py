@@ -249,3 +249,25 @@ def test_saturation_and_missing_mass_stay_finite(
     )
     for gradient in gradients:
         assert gradient is None or torch.isfinite(gradient).all()
+
+
+@pytest.mark.parametrize("gap", [80, 88, 95, 100, 103, 110, 500])
+def test_unknown_words_that_take_nearly_all_attention_leave_finite_gradients(gap):
+    scores = torch.tensor([[[0.0, -gap, -gap - 1.0]]], requires_grad=True)  # (1, 1, 3), [UNK] first
+    copyable = torch.tensor([[False, True, True]])
+    distribution = copying.copy_distribution(scores.softmax(dim=-1), copyable)
+    assert distribution.sum().item() == pytest.approx(1.0)
+    distribution[0, 0, 1].log().backward()
+    assert scores.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("mass", [0.0, 1e-44, 1e-40, 1e-38, 1e-30])
+def test_a_word_with_next_to_no_mass_leaves_finite_gradients(mass):
+    logits = torch.zeros(1, 1, V, requires_grad=True)
+    share = torch.tensor([[[mass, 1.0 - mass]]], requires_grad=True)  # (1, 1, S)
+    sources = copying.Sources(torch.tensor([[4, 5]]), share, torch.zeros(1, 1, 2))
+    modes = copying.Modes(*(torch.tensor([[mode]]) for mode in (-100.0, 0.0, -math.inf)))
+    log_prob = copying.target_log_prob(logits, torch.tensor([[4]]), modes, sources)
+    log_prob.sum().backward()
+    assert log_prob.isfinite().all()
+    assert logits.grad.isfinite().all() and share.grad.isfinite().all()

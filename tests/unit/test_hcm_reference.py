@@ -15,7 +15,7 @@ from persona_agents.models.hcm import HCM, SpecialIds
 COPY = ("hierarchical", "flat", "none")
 COPYING = COPY[:2]
 # The attention's softmax is float32 whatever the model runs in: float64 models agree to this.
-EXACT = 1e-6
+EXACT = 1e-9
 CONFIG = naive.Config()
 SAMPLES = naive.ragged_samples(CONFIG)
 # Within one batch these are all different lengths; alone, each is a batch without a source.
