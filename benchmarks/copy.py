@@ -81,7 +81,7 @@ def run(language: str, seed: int, epochs: float) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--seeds", type=int, default=1)
-    parser.add_argument("--epochs", type=float, default=12)
+    parser.add_argument("--epochs", type=float, default=5)
     parser.add_argument("--language", choices=tuple(TASKS), action="append")
     args = parser.parse_args()
     targets = {"hierarchical": ">= 0.9", "none": "<= 0.2", "p_gen=1": "<= 0.1"}
