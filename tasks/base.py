@@ -1,8 +1,7 @@
-"""What the tasks share: a sample, a teacher of single turns, the files of a split, and errors."""
+"""What the tasks share: a sample, and teachers of single turns and of whole dialogues."""
 
 from __future__ import annotations
 
-import os
 import random
 from typing import NamedTuple
 
@@ -12,7 +11,6 @@ from parlai.utils.data import DatatypeHelper
 from parlai.utils.distributed import get_rank, is_distributed, num_workers
 from parlai.utils.misc import AttrDict
 
-from persona_agents.errors import PersonaAgentsError
 from persona_agents.persona import format_turn
 
 
@@ -51,8 +49,8 @@ class SingleTurnTeacher(FixedDialogTeacher):
                 self.samples = self.samples[get_rank() :: num_workers()]
         self.reset()
 
-    def load(self, opt, fold: str) -> list[Sample]:
-        """The samples of a fold ('train', 'valid' or 'test'); raises PersonaAgentsError."""
+    def load(self, opt, fold: str):
+        """A sequence, the samples of 'train', 'valid' or 'test'; raises PersonaAgentsError."""
         raise NotImplementedError
 
     def share(self):
@@ -80,12 +78,33 @@ class SingleTurnTeacher(FixedDialogTeacher):
         self.index.value += 1
         # Worker w of W takes the draws w, W + w, 2 W + w, … of the one sequence of epochs.
         worker, workers = _worker(self.opt)
-        epoch, position = divmod(self.index.value * workers + worker, len(self.samples))
+        epoch, position = divmod(self.index.value * workers + worker, self.num_episodes())
         if self.order.epoch != epoch:
-            indices = list(range(len(self.samples)))
+            indices = list(range(self.num_episodes()))
             random.Random(f"{self.opt.get('seed') or 0} {epoch}").shuffle(indices)
             self.order.epoch, self.order.indices = epoch, indices
         return self.order.indices[position]
+
+
+class WholeDialogueTeacher(SingleTurnTeacher):
+    """
+    The same with whole dialogues: `load` gives episodes, lists of samples of one persona each.
+
+    As in ParlAI's persona tasks, only the first message of an episode has the persona's lines.
+    """
+
+    def num_examples(self) -> int:
+        stored = getattr(self.samples, "num_examples", None)  # known without reading them
+        return sum(map(len, self.samples)) if stored is None else stored
+
+    def get(self, episode_idx, entry_idx=0) -> Message:
+        episode = self.samples[episode_idx]
+        sample = episode[entry_idx]
+        return Message(
+            text=sample.query if entry_idx else format_turn(sample.persona, sample.query),
+            labels=[sample.response],
+            episode_done=entry_idx == len(episode) - 1,
+        )
 
 
 def _worker(opt) -> tuple[int, int]:
@@ -95,46 +114,3 @@ def _worker(opt) -> tuple[int, int]:
         worker = worker * opt["num_workers"] + opt["background_index"]
         workers *= opt["num_workers"]
     return worker, workers
-
-
-def find_file(folder: str, names, how_to_get: str) -> str:
-    """
-    The file of a split in a folder.
-
-    :param str folder: where to look
-    :param names: accepted file names, the first that exists is taken
-    :param str how_to_get: ends the message if there is none
-    :return: its path
-    """
-    if not os.path.isdir(folder):
-        raise PersonaAgentsError(f"There is no folder {folder}. {how_to_get}")
-    for name in names:
-        path = os.path.join(folder, name)
-        if os.path.isfile(path):
-            return path
-    raise PersonaAgentsError(f"{folder} holds no {' or '.join(names)}. {how_to_get}")
-
-
-class BadLineError(PersonaAgentsError):
-    """A line of a data file cannot be read."""
-
-    def __init__(self, path: str, line: int, reason: str):
-        super().__init__(
-            f"{path}, line {line}: {reason}. Mend or delete the line, or fetch the file again."
-        )
-
-
-def read_lines(path: str):
-    """
-    Yield (number, line) for the lines of a UTF-8 file that are not blank.
-
-    A byte order mark and CRLF line ends are tolerated, another encoding is an error.
-    """
-    with open(path, "rb") as file:
-        for number, raw in enumerate(file, 1):
-            try:
-                line = raw.decode("utf-8-sig" if number == 1 else "utf-8").strip("\r\n")
-            except UnicodeDecodeError as error:
-                raise BadLineError(path, number, f"not UTF-8 ({error.reason})") from None
-            if line.strip():
-                yield number, line

@@ -8,9 +8,14 @@ about a person share them (是, 有, 喜欢; be, have, like).
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import re
-from functools import cache
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from importlib import metadata
+
+from persona_agents.tasks.files import DataFile, Report, read_lines
 
 from persona_agents.errors import PersonaAgentsError
 
@@ -19,6 +24,7 @@ from persona_agents.errors import PersonaAgentsError
 # numerals, measure words, times, directions, prepositions, conjunctions, particles, onomatopoeia,
 # and not `zg`, which jieba gives to 很 and other words that it knows nothing about.
 _ZH_CONTENT_TAGS = ("n", "v", "a", "b", "z", "i", "l", "j", "s", "eng")
+_ZH_NOUN_TAGS = ("n", "j", "s", "eng")
 
 
 def _words(text: str) -> frozenset[str]:
@@ -78,40 +84,110 @@ def _tagger():
 
 
 @cache
-def _content_of_chunk(chunk: str) -> frozenset[str]:
+def _content_of_chunk(chunk: str, tags: tuple[str, ...]) -> frozenset[str]:
     # A word of segmented text, or what the segmentation left together (我喜欢). jieba cuts it
     # further where it knows better. Chunks repeat, so each is tagged once.
     return frozenset(
         word.lower()
         for word, tag in _tagger().cut(chunk)
-        if tag.startswith(_ZH_CONTENT_TAGS) and tag != "zg" and word not in _ZH_STOP
+        if tag.startswith(tags) and tag != "zg" and word not in _ZH_STOP
     )
 
 
-def content_words(text: str, language: str) -> frozenset[str]:
+def content_words(text: str, language: str, tags=_ZH_CONTENT_TAGS) -> frozenset[str]:
     """
     The distinct content words of a sentence.
 
     :param str text: Chinese is best given segmented by spaces, but need not be
     :param str language: 'zh' or 'en'
+    :param tags: beginnings of the jieba tags that count, for Chinese
     :return: the words in lower case
     """
     if language == "zh":
-        return frozenset().union(*map(_content_of_chunk, text.split()))
+        return frozenset().union(*(_content_of_chunk(chunk, tags) for chunk in text.split()))
     words = re.findall(r"[^\W_]+", text.lower().replace("'", "").replace("’", ""))
     return frozenset(word for word in words if word not in _EN_STOP)
 
 
 def is_relevant(response: str, persona, minimum: int, language: str) -> bool:
     """Whether some persona sentence shares at least `minimum` content words with the response."""
-    if minimum <= 0:
-        return True
-    words = content_words(response, language)
-    return any(len(words & content_words(line, language)) >= minimum for line in persona)
+    return Rule(language, minimum).why_dropped("", response, persona) is None
 
 
-def add_filter_argument(group, default: int) -> None:
-    """Add --persona-filter to a task's options."""
+@dataclass(frozen=True)
+class Rule:
+    """
+    When a pair has to do with the persona of the one who answers.
+
+    It has if the answer and some persona sentence share at least `minimum` content words.
+
+    Attributes:
+        language: 'zh' or 'en'.
+        minimum: 0 keeps every pair.
+        words: 'content', or 'noun' (Chinese only) for nouns, names and Latin words alone.
+        query: the words of the query count as the answer's: "do you sew ?", "yes, often !"
+        stop_words: further words that never count, in lower case.
+    """
+
+    language: str
+    minimum: int = 1
+    words: str = "content"
+    query: bool = False
+    stop_words: frozenset[str] = frozenset()
+
+    def why_dropped(self, query: str, response: str, persona) -> str | None:
+        """
+        None if the pair is kept, else the reason, one of a handful.
+
+        :param str query: what is answered; Chinese best segmented, as the other texts
+        :param str response: the answer
+        :param persona: sentences
+        """
+        if self.minimum <= 0:
+            return None
+        if not persona:
+            return "no persona"
+        said = self.words_of(response)
+        if self.query:
+            said |= self.words_of(query)
+        if not said:
+            return "no content word"
+        shared = max(len(said & _words_of_sentence(self, sentence)) for sentence in persona)
+        if shared >= self.minimum:
+            return None
+        return f"only {shared} of {self.minimum} words shared" if shared else "no word shared"
+
+    def words_of(self, text: str) -> frozenset[str]:
+        """The words of a text that count."""
+        tags = _ZH_NOUN_TAGS if self.words == "noun" else _ZH_CONTENT_TAGS
+        return content_words(text, self.language, tags) - self.stop_words
+
+    def description(self) -> dict:
+        """All that decides, as plain data: two rules that differ in it may keep different pairs."""
+        if self.minimum <= 0:
+            return {"minimum": 0}
+        tables = (_ZH_STOP, _EN_STOP, self.stop_words, _ZH_CONTENT_TAGS, _ZH_NOUN_TAGS)
+        text = repr([sorted(table) for table in tables])
+        try:
+            jieba = metadata.version("jieba") if self.language == "zh" else None
+        except metadata.PackageNotFoundError:
+            jieba = None
+        return {
+            "minimum": self.minimum,
+            "words": self.words,
+            "query": self.query,
+            "tables": hashlib.sha256(text.encode("utf-8")).hexdigest()[:16],
+            "jieba": jieba,
+        }
+
+
+@lru_cache(maxsize=4096)  # a persona is looked at for each of its owner's turns
+def _words_of_sentence(rule: Rule, sentence: str) -> frozenset[str]:
+    return rule.words_of(sentence)
+
+
+def add_filter_arguments(group, default: int) -> None:
+    """Add the options of the filter to a task's options."""
     # The default is left to the teacher: two tasks of one run may have different ones.
     group.add_argument(
         "--persona-filter",
@@ -121,13 +197,51 @@ def add_filter_argument(group, default: int) -> None:
         help="keep a pair only if its response shares at least N content words with one persona "
         f"sentence of the responder; 0 keeps every pair, as :raw and :mini do; unset: {default}",
     )
+    group.add_argument(
+        "--persona-filter-words",
+        choices=["content", "noun"],
+        default="content",
+        help="which words the filter counts: all content words, or nouns and names only (Chinese)",
+    )
+    group.add_argument(
+        "--persona-filter-query",
+        type="bool",
+        default=False,
+        help="words of the query count like the response's, so that the query may supply the link",
+    )
+    group.add_argument(
+        "--persona-filter-stop-words",
+        default=None,
+        metavar="FILE",
+        help="further words that the filter never counts, one a line",
+    )
 
 
-def filter_option(opt, default: int) -> int:
-    """The value of --persona-filter for a task whose default is `default`."""
-    value = opt.get("persona_filter")
-    if value is None:
-        return default
-    if value < 0:
-        raise PersonaAgentsError(f"--persona-filter must be 0 or more, not {value}.")
-    return value
+def filter_rule(opt, default: int, language: str) -> Rule:
+    """The rule that the options ask for; raises PersonaAgentsError if they make no sense."""
+    minimum = opt.get("persona_filter")
+    minimum = default if minimum is None else minimum
+    words = opt.get("persona_filter_words") or "content"
+    if minimum < 0:
+        raise PersonaAgentsError(f"--persona-filter must be 0 or more, not {minimum}.")
+    if words == "noun" and language != "zh":
+        raise PersonaAgentsError(
+            "--persona-filter-words noun needs parts of speech, which are known for Chinese only. "
+            "Name the words that shall not count in a file: --persona-filter-stop-words FILE."
+        )
+    stop_words = opt.get("persona_filter_stop_words")
+    return Rule(
+        language=language,
+        minimum=minimum,
+        words=words,
+        query=bool(opt.get("persona_filter_query")),
+        stop_words=frozenset(_read_words(stop_words)) if stop_words else frozenset(),
+    )
+
+
+def _read_words(path: str) -> list[str]:
+    return [
+        word.lower()
+        for _, line in read_lines(DataFile(path), str, Report())
+        for word in line.split()
+    ]

@@ -1,14 +1,17 @@
-"""Persona-Chat, one question and one answer: `-t personachat_single_turn` and `…:mini`."""
+"""Persona-Chat, one question and one answer: `-t personachat_single_turn`, `…:revised`, `…:mini`."""
 
 from __future__ import annotations
 
 from persona_agents.tasks.base import SingleTurnTeacher
-from persona_agents.tasks.content_words import add_filter_argument, filter_option
+from persona_agents.tasks.content_words import add_filter_arguments, filter_rule
+from persona_agents.tasks.files import add_reading_argument
 from persona_agents.tasks.personachat_single_turn import build
 
 
 class DefaultTeacher(SingleTurnTeacher):
     """ParlAI's `personachat:self_original`, cut to single turns with the responder's persona."""
+
+    version = "original"
 
     @classmethod
     def add_cmdline_args(cls, parser, partial_opt=None):
@@ -17,13 +20,21 @@ class DefaultTeacher(SingleTurnTeacher):
         group.add_argument(
             "--personachat-path",
             default=None,
-            help="folder of {train,valid,test}_self_original.txt; unset: what ParlAI downloads",
+            help="folder of {train,valid,test}_self_original.txt (:revised: _self_revised.txt); "
+            "unset: what ParlAI downloads",
         )
-        add_filter_argument(group, default=0)
+        add_reading_argument(group)
+        add_filter_arguments(parser.add_argument_group("Persona filter"), default=0)
         return parser
 
     def load(self, opt, fold):
-        return build.load(opt, fold, filter_option(opt, default=0))
+        return build.load(opt, fold, filter_rule(opt, 0, "en"), self.version)
+
+
+class RevisedTeacher(DefaultTeacher):
+    """The same dialogues with the revised personas, which share fewer words with the answers."""
+
+    version = "revised"
 
 
 class MiniTeacher(SingleTurnTeacher):

@@ -12,81 +12,138 @@ from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from functools import lru_cache
+from typing import NamedTuple
 
-from persona_agents.tasks.base import BadLineError, Sample, find_file, read_lines
-from persona_agents.tasks.content_words import is_relevant
+from parlai.utils import logging
+from persona_agents.tasks import cache
+from persona_agents.tasks.base import Sample
+from persona_agents.tasks.content_words import Rule
+from persona_agents.tasks.files import BadLine, DataFile, Report, missing, read_lines, search
 
 from persona_agents.errors import PersonaAgentsError
 from persona_agents.persona import parse_turn
 
 SILENCE = "__SILENCE__"  # the query of the one who speaks first
 HOW_TO_GET = (
-    "--personachat-path wants the files {train,valid,test}_self_original.txt in ParlAI's Persona-Chat "
-    "format. Without that option ParlAI fetches them; -t personachat_single_turn:mini needs none."
+    "--personachat-path wants the files {{train,valid,test}}_self_{version}.txt in ParlAI's "
+    "Persona-Chat format. Without that option ParlAI fetches them; -t personachat_single_turn:mini "
+    "needs none."
 )
 _NUMBERED = re.compile(r"(\d+) (.*)")
 
 
-def read_samples(path: str):
-    """Yield a Sample for each turn that answers something; a malformed line is a BadLineError."""
-    persona: list[str] = []
-    expected = 1
-    for number, line in read_lines(path):
+class Pair(NamedTuple):
+    """A query and its reply; `reason` says why they are no sample, None if they are one."""
+
+    split: str
+    dialogue: int
+    sample: Sample
+    reason: str | None
+
+
+class _Reader:
+    """What the lines before the present one said: number, persona, which dialogue it is."""
+
+    def __init__(self):
+        self.number = self.dialogue = 0
+        self.persona: list[str] = []
+        self.broken = False  # a bad line was left out: the rest of its dialogue makes no sense
+
+    def parse(self, line: str) -> tuple[str, str] | None:
+        """(query, reply) of a turn, None for a persona line; raises BadLine."""
         match = _NUMBERED.fullmatch(line.strip(" "))
+        if match and int(match[1]) == 1:
+            self.number, self.persona, self.broken = 0, [], False
+            self.dialogue += 1
+        elif self.broken:
+            raise BadLine("it follows a bad line of its dialogue", "after a bad line")
+        self.broken = True  # until the line has proved good
         if match is None:
-            raise BadLineError(path, number, "it does not begin with a number and a space")
-        if int(match[1]) == 1:
-            persona, expected = [], 1
-        if int(match[1]) != expected:
-            raise BadLineError(path, number, f"it is numbered {match[1]}, not {expected}")
-        expected += 1
+            raise BadLine("it does not begin with a number and a space", "no number")
+        if int(match[1]) != self.number + 1:
+            raise BadLine(f"it is numbered {match[1]}, not {self.number + 1}", "wrong number")
+        self.number += 1
         fields = [field.strip() for field in match[2].split("\t")]
-        if len(fields) == 1:
-            turn = parse_turn(fields[0])
-            if turn.query:
-                reason = "neither a persona line nor a query and a reply with a tab between"
-                raise BadLineError(path, number, reason)
-            persona += turn.persona
-            continue
-        query, reply = fields[:2]
-        if not query or not reply:
-            raise BadLineError(path, number, "the query is empty" if not query else "no reply")
-        if query != SILENCE:
-            yield Sample(tuple(persona), query, reply)
+        turn = parse_turn(fields[0]) if len(fields) == 1 else None
+        if turn and turn.query:
+            raise BadLine(
+                "neither a persona line nor a query and a reply with a tab between", "no tab"
+            )
+        if turn is None and not fields[0]:
+            raise BadLine("the query is empty", "no query")
+        if turn is None and not fields[1]:
+            raise BadLine("no reply", "no reply")
+        self.broken = False
+        if turn is None:
+            return fields[0], fields[1]
+        self.persona += turn.persona
+        return None
+
+
+def pairs(file: DataFile, split: str, rule: Rule, report: Report, skip_bad: bool = False):
+    """Yield a Pair for each turn that answers something, and count in `report`."""
+    reader = _Reader()
+    tally = report.pairs.setdefault(split, Counter())
+    for _, turn in read_lines(file, reader.parse, report, skip_bad):
+        report.dialogues[split] = reader.dialogue
+        if turn is None:
+            report.notes["persona lines"] += 1
+        elif turn[0] == SILENCE:
+            report.notes["first turns of a dialogue, which answer nothing"] += 1
+        else:
+            sample = Sample(tuple(reader.persona), *turn)
+            reason = rule.why_dropped(sample.query, sample.response, sample.persona)
+            tally[reason or "kept"] += 1
+            yield Pair(split, reader.dialogue, sample, reason)
+
+
+def build(file: DataFile, split: str, rule: Rule, skip_bad: bool) -> tuple[dict[str, list], Report]:
+    """{split: the samples of a file} and what was counted."""
+    report = Report()
+    found = pairs(file, split, rule, report, skip_bad)
+    samples = [pair.sample for pair in found if pair.reason is None]
+    if report.skipped:
+        logging.warning(f"{file}: {report.summary()}")
+    return {split: samples}, report
 
 
 @lru_cache(maxsize=8)
-def _samples(path: str, changed: int, minimum: int) -> list[Sample]:
-    return [
-        sample
-        for sample in read_samples(path)
-        if is_relevant(sample.response, sample.persona, minimum, "en")
-    ]
+def _load(file: DataFile, stamp, split: str, rule: Rule, skip_bad: bool, folder):
+    made_from = {"files": [stamp], "rule": rule.description(), "skip_bad": skip_bad}
+    name = "personachat_single_turn"
+    return cache.load(folder, name, made_from, split, lambda: build(file, split, rule, skip_bad))
 
 
-def _load(path: str, minimum: int) -> list[Sample]:
-    samples = _samples(path, os.stat(path).st_mtime_ns, minimum)
-    if not samples:
-        raise PersonaAgentsError(
-            f"{path} gives no sample. It may be empty, or --persona-filter is too strict."
-        )
-    return samples
-
-
-def load(opt, split: str, minimum: int) -> list[Sample]:
+def locate(opt, split: str, version: str = "original") -> DataFile:
     """
-    The samples of a split, from --personachat-path or from the data that ParlAI itself builds.
+    The file of a split, in --personachat-path or in the data that ParlAI itself builds.
 
-    :param opt: ParlAI's options
     :param str split: 'train', 'valid' or 'test'
-    :param int minimum: least number of content words shared with a persona sentence; 0 keeps all
+    :param str version: 'original' or 'revised' personas
     """
     folder = opt.get("personachat_path")
     if not folder:
         folder = os.path.join(opt["datapath"], "Persona-Chat", "personachat")
         fetch(opt)
-    return _load(find_file(folder, (f"{split}_self_original.txt",), HOW_TO_GET), minimum)
+    names = (f"{split}_self_{version}.txt",)
+    found = search(folder, names) if os.path.isdir(folder) else None
+    if found is None:
+        raise missing(folder, names, HOW_TO_GET.format(version=version))
+    return found
+
+
+def load(opt, split: str, rule: Rule, version: str = "original"):
+    """The samples of a split as a sequence; raises PersonaAgentsError. See `locate`."""
+    file = locate(opt, split, version)
+    skip_bad = bool(opt.get("skip_bad_lines"))
+    samples = _load(file, tuple(file.stamp()), split, rule, skip_bad, cache.folder_of(opt))
+    if not len(samples):
+        raise PersonaAgentsError(
+            f"{file} gives no sample. It may be empty, or --persona-filter is too strict."
+        )
+    return samples
 
 
 def fetch(opt) -> None:
@@ -98,12 +155,13 @@ def fetch(opt) -> None:
     except Exception as error:  # whatever the network, the archive or the disk raise
         raise PersonaAgentsError(
             f"ParlAI could not fetch Persona-Chat into {opt['datapath']} ({error}). Give the folder "
-            "of {train,valid,test}_self_original.txt with --personachat-path; "
+            "of {train,valid,test}_self_*.txt with --personachat-path; "
             "-t personachat_single_turn:mini needs no data."
         ) from error
 
 
+@lru_cache
 def load_mini(split: str) -> list[Sample]:
     """The samples of a split of the bundled data."""
-    folder = os.path.join(os.path.dirname(os.path.abspath(__file__)), "mini")
-    return _load(os.path.join(folder, f"{split}.txt"), 0)
+    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "mini", f"{split}.txt")
+    return build(DataFile(path), split, Rule("en", 0), skip_bad=False)[0][split]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from persona_agents.tasks.content_words import Rule
 from persona_agents.tasks.personachat_single_turn import build
 from persona_agents.tasks.worlds import PersonaInteractiveWorld, distinct_personas
 
@@ -10,7 +11,7 @@ class InteractiveWorld(PersonaInteractiveWorld):
     """Draws the persona from the valid split."""
 
     def task_personas(self, opt):
-        return distinct_personas(build.load(opt, "valid", minimum=0))
+        return distinct_personas(build.load(opt, "valid", Rule("en", 0)))
 
 
 class InteractiveMiniWorld(PersonaInteractiveWorld):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
 from persona_agents.text import has_cjk, is_cjk, is_cjk_punctuation, join_cjk, task_language
@@ -72,3 +74,27 @@ def test_has_cjk():
 )
 def test_task_language(task, language):
     assert task_language(task) == language
+
+
+def test_join_cjk_against_the_rule_by_characters():
+    rng = random.Random(0)
+    marks = list(
+        " \u3000\t  我你，。、々〇“”…·aB1?!,.《》：\u303f\uff40\uff65\uff66\U00020000\ufe30\n"
+    )
+
+    def full_width(char):
+        return is_cjk_punctuation(char) and char not in "‘’“”…—·"
+
+    def by_characters(text):
+        words = text.split()
+        joined = words[0] if words else ""
+        for word in words[1:]:
+            before, after = joined[-1], word[0]
+            both = all(is_cjk(char) or is_cjk_punctuation(char) for char in (before, after))
+            joined += "" if both or full_width(before) or full_width(after) else " "
+            joined += word
+        return joined
+
+    for _ in range(5000):
+        text = "".join(rng.choices(marks, k=rng.randrange(12)))
+        assert join_cjk(text) == by_characters(text), repr(text)
