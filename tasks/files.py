@@ -7,7 +7,7 @@ import os
 import zipfile
 import zlib
 from collections import Counter
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 
 import tqdm
 
@@ -29,7 +29,10 @@ class DataFile:
 
     def stamp(self) -> list:
         """Tells whether the file is still the same: path, member, bytes, time of change in ns."""
-        status = os.stat(self.path)
+        try:
+            status = os.stat(self.path)
+        except OSError as error:
+            raise _unreadable(self, error) from None
         return [os.path.abspath(self.path), self.member, status.st_size, status.st_mtime_ns]
 
     def size(self) -> int:
@@ -198,7 +201,11 @@ class Report:
 
     def to_dict(self) -> dict:
         """Plain data for JSON."""
-        return asdict(self)
+        plain = {
+            key: dict(value) for key, value in vars(self).items() if isinstance(value, Counter)
+        }
+        pairs = {split: dict(counts) for split, counts in self.pairs.items()}
+        return {**vars(self), **plain, "pairs": pairs}
 
     def summary(self) -> str:
         """One line for the log: what a user should know of, empty if there is nothing."""
