@@ -300,6 +300,18 @@ class PersonaGeneratorAgent(TorchGeneratorAgent):
             return bert.small_config(self.opt, len(self.dict), self.NULL_IDX), False
         return bert.load_config(bert.resolve(self.opt)), True
 
+    def save(self, path=None):
+        """
+        Save the model and the dictionary it was trained with.
+
+        ParlAI leaves a ``.dict`` file that is there alone, but with ``--init-model`` it may be one
+        that was built from the new task, and a model must not be read with another dictionary.
+        """
+        path = path or self.opt.get("model_file")
+        if path:
+            self.dict.save(f"{path}.dict")
+        super().save(path)
+
     def load(self, path: str):
         """Read a checkpoint; only tensors and plain data are unpickled, never code."""
         try:
