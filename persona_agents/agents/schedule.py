@@ -49,6 +49,16 @@ class LinearSchedule(ParlAILRScheduler):
         self.warmup = opt["warmup_ratio"]
         self.examples = 0  # seen by this worker
         self.total_updates = self.total_examples = None
+        self.opt, self.begun = opt, False
+
+    def begin(self) -> None:
+        """
+        Find out how long the training is, and set the rates of its next update.
+
+        Done at the first batch: a model that is loaded only to answer needs no training data.
+        """
+        self.begun = True
+        opt = self.opt
         if (opt.get("max_train_steps") or -1) > 0:
             self.total_updates = opt["max_train_steps"]
         elif (opt.get("num_epochs") or -1) > 0:
@@ -59,7 +69,7 @@ class LinearSchedule(ParlAILRScheduler):
                 "The length of training is unknown (neither --num-epochs nor --max-train-steps), so "
                 "the learning rate stays at its peak, without warm-up or decay."
             )
-        self.step(0)
+        self.step(self._number_training_updates)
 
     def progress(self) -> float | None:
         """Share of training that is done, None if its length is unknown."""
@@ -71,6 +81,8 @@ class LinearSchedule(ParlAILRScheduler):
 
     def see(self, examples: int) -> None:
         """Count the examples of a batch that is about to be trained on."""
+        if not self.begun:
+            self.begin()
         self.examples += examples
 
     def step(self, num_steps):
@@ -94,6 +106,6 @@ class LinearSchedule(ParlAILRScheduler):
         return {"examples": self.examples}
 
     def load_state(self, states):
-        """Go on where a saved training stopped: counters and all rates."""
+        """Go on where a saved training stopped; :meth:`begin` sets the rates."""
         self.examples = (states.get("lr_scheduler") or {}).get("examples", 0)
-        self.step(states.get("number_training_updates", 0))
+        self._number_training_updates = states.get("number_training_updates", 0)
