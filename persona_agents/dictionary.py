@@ -13,6 +13,7 @@ import re
 import unicodedata
 from collections import Counter
 
+from parlai.core.build_data import modelzoo_path
 from parlai.core.dict import DictionaryAgent
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 
@@ -74,7 +75,9 @@ class WordPieceDictionaryAgent(DictionaryAgent):
         super().__init__(opt, shared)  # calls load() when the dictionary file exists
         if self.wordpiece is None:
             bert.check_options(opt)
-            if bert.is_none(opt):
+            if _init_dictionary(opt):
+                self.load(_init_dictionary(opt))
+            elif bert.is_none(opt):
                 self._adopt(
                     _new_tokenizer(models.WordPiece(self._start_vocabulary(), unk_token=UNKNOWN))
                 )
@@ -96,8 +99,8 @@ class WordPieceDictionaryAgent(DictionaryAgent):
     # -- building from training data -------------------------------------------------------------
 
     def is_prebuilt(self) -> bool:
-        """With BERT's vocabulary there is nothing to build from the data."""
-        return not bert.is_none(self.opt)
+        """With BERT's vocabulary, or --init-model's, there is nothing to build from the data."""
+        return not bert.is_none(self.opt) or _init_dictionary(self.opt) is not None
 
     def _start_vocabulary(self) -> dict[str, int]:
         return {token: index for index, token in enumerate((PAD, UNKNOWN, START, END))}
@@ -178,7 +181,10 @@ class WordPieceDictionaryAgent(DictionaryAgent):
         """Clean text: pieces joined, no spaces between Chinese characters."""
         special = (PAD, START, END)
         tokens = [self.ind2tok[int(index)] for index in vector]
-        return tidy(self.wordpiece.decoder.decode([t for t in tokens if t not in special]))
+        tokens = [token for token in tokens if token not in special]
+        if tokens:  # a model may begin a reply in the middle of a word
+            tokens[0] = tokens[0].removeprefix("##")
+        return tidy(self.wordpiece.decoder.decode(tokens))
 
 
 def _new_tokenizer(model, normalizer=None, pre_tokenizer=None) -> Tokenizer:
@@ -199,6 +205,14 @@ def _from_bert(folder_or_name: str) -> Tokenizer:
             "BERT's WordPiece vocabulary."
         )
     return _new_tokenizer(own.model, own.normalizer, own.pre_tokenizer)
+
+
+def _init_dictionary(opt) -> str | None:
+    """The dictionary of ``--init-model``: its weights fit no other, and no BERT is needed for it."""
+    if not opt.get("init_model"):
+        return None
+    path = modelzoo_path(opt.get("datapath"), opt["init_model"]) + ".dict"
+    return path if os.path.exists(path) else None
 
 
 def _missing(tokenizer: Tokenizer) -> str:
