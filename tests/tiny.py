@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import functools
+import shutil
 from pathlib import Path
 from typing import NamedTuple
 
+import torch
 from parlai.core.agents import create_agent, create_agent_from_shared
 from parlai.core.message import Message
 from parlai.core.teachers import create_task_agent_from_taskname
@@ -70,6 +72,29 @@ def options(**settings):
 def with_bert(folder: str) -> dict:
     """Settings that replace :data:`SIZES` by the BERT in a folder and one decoder layer."""
     return {**dict.fromkeys(SIZES), "bert_model": folder, "n_decoder_layers": 1}
+
+
+def make_bert(folder: str, vocabulary_from: str) -> dict:
+    """Save a BERT of one layer of 32 with another BERT's vocabulary; returns its weights."""
+    from transformers import BertConfig, BertModel
+
+    torch.manual_seed(3)
+    config = BertConfig(
+        vocab_size=30522,
+        hidden_size=32,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=64,
+        max_position_embeddings=64,
+    )
+    model = BertModel(config)
+    with torch.no_grad():  # biases and norms of their own, so that loading them shows
+        for parameter in model.parameters():
+            parameter.add_(0.02 * torch.randn_like(parameter))
+    model.save_pretrained(folder)
+    for name in ("vocab.txt", "tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(Path(vocabulary_from) / name, folder)
+    return model.state_dict()
 
 
 def new_agent(**settings):

@@ -9,36 +9,18 @@ from pathlib import Path
 
 import pytest
 import requests
+import tiny
 import torch
 
 from persona_agents import bert
 from persona_agents.errors import PersonaAgentsError
-from tests import tiny
 
 
 @pytest.fixture(scope="module")
 def small_bert(tmp_path_factory, minilm):
-    """A folder of a one-layer BERT of 32 with MiniLM's vocabulary, and its weights."""
-    from transformers import BertConfig, BertModel
-
-    folder = tmp_path_factory.mktemp("bert") / "small"
-    torch.manual_seed(3)
-    config = BertConfig(
-        vocab_size=30522,
-        hidden_size=32,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=64,
-        max_position_embeddings=64,
-    )
-    model = BertModel(config)
-    with torch.no_grad():  # biases and norms of their own, so that loading them shows
-        for parameter in model.parameters():
-            parameter.add_(0.02 * torch.randn_like(parameter))
-    model.save_pretrained(folder)
-    for name in ("vocab.txt", "tokenizer.json", "tokenizer_config.json"):
-        shutil.copy(Path(minilm) / name, folder)
-    return str(folder), model.state_dict()
+    """A folder of a tiny BERT, and its weights."""
+    folder = str(tmp_path_factory.mktemp("bert") / "small")
+    return folder, tiny.make_bert(folder, minilm)
 
 
 @pytest.fixture

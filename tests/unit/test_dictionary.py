@@ -10,11 +10,11 @@ import sys
 from types import SimpleNamespace
 
 import pytest
+import tiny
+from conftest import subprocess_environment
 
 from persona_agents.dictionary import WordPieceDictionaryAgent, tidy
 from persona_agents.errors import PersonaAgentsError
-from tests import tiny
-from tests.conftest import subprocess_environment
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
 ENGLISH = [

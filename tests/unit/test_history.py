@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
+import tiny
 from parlai.core.agents import create_agent_from_shared
 from parlai.core.message import Message
 
 from persona_agents.agents.history import PersonaHistory
-from tests import tiny
 
 PERSONA = ("i sew .", "my cat is old .")
 WORDS = [*"abcdefghijklmnopqrstuvwxyz", "i", "sew", ".", "my", "cat", "is", "old", "hello", "you"]
