@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from parlai.core.message import Message
+from parlai.core.metrics import SumMetric
+from parlai.utils.data import DatatypeHelper
 from persona_agents.tasks.base import SingleTurnTeacher, WholeDialogueTeacher
 from persona_agents.tasks.content_words import add_filter_arguments, filter_rule
-from persona_agents.tasks.cpc import build
+from persona_agents.tasks.cpc import build, official
 from persona_agents.tasks.files import add_reading_argument
+
+from persona_agents.errors import PersonaAgentsError
+from persona_agents.persona import format_turn
 
 
 def add_arguments(parser) -> None:
@@ -60,6 +66,46 @@ class MultiTurnTeacher(WholeDialogueTeacher):
 
     def load(self, opt, fold):
         return build.load_for(opt, fold, build.settings_of(opt, whole=True))
+
+
+class OfficialTestTeacher(SingleTurnTeacher):
+    """
+    The contest's test file, for evaluation only, whatever the datatype.
+
+    A message has the persona and the last `--history-size` turns (all of them if that is -1 or
+    unknown). A sample without an answer has no label: the model replies, which `--world-logs`
+    writes, the sample is counted (`exs`), and no metric that needs a reference is reported.
+    """
+
+    @classmethod
+    def add_cmdline_args(cls, parser, partial_opt=None):
+        super().add_cmdline_args(parser, partial_opt)
+        add_arguments(parser)
+        return parser
+
+    def load(self, opt, fold):
+        if DatatypeHelper.is_training(opt["datatype"]) and "evalmode" not in opt["datatype"]:
+            raise PersonaAgentsError(
+                "-t cpc:official_test has no training data: it is for evaluation (-dt test)."
+            )
+        return official.load(build.folder_of(opt), bool(opt.get("skip_bad_lines")))
+
+    def get(self, episode_idx, entry_idx=0):
+        sample = self.samples[episode_idx]
+        turns = self.opt.get("history_size") or -1
+        history = sample.history[-turns:] if turns > 0 else sample.history
+        message = Message(text=format_turn(sample.persona, "\n".join(history)), episode_done=True)
+        if sample.response is not None:
+            message["labels"] = [sample.response]
+        return message
+
+    def observe(self, observation):
+        """Count what has no label too; ParlAI's own teachers leave it out of every metric."""
+        if self.lastY is not None or self.last_act is None or self.last_act.is_padding():
+            return super().observe(observation)
+        self.metrics.clear_recent()
+        self.metrics.add("exs", SumMetric(1))
+        return observation
 
 
 class MiniTeacher(SingleTurnTeacher):

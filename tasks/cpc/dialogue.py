@@ -10,7 +10,7 @@ from typing import NamedTuple
 from persona_agents.tasks.files import BadLine
 
 _KEYS = ("p1_persona", "p2_persona", "conversation")
-_SPEAKER = re.compile(r"\s*(p[12])\s*[:：](.*)", re.DOTALL)
+SPEAKER = re.compile(r"\s*(p[12])\s*[:：](.*)", re.DOTALL)
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -53,7 +53,7 @@ def parse_dialogue(line: str) -> Dialogue:
     turns: list[tuple[int, str]] = []
     conversation = strings(raw, "conversation")
     for number, turn in enumerate(conversation, 1):
-        match = _SPEAKER.fullmatch(turn)
+        match = SPEAKER.fullmatch(turn)
         if match is None:
             raise BadLine(
                 f"turn {number} does not begin with 'p1 :' or 'p2 :': {turn[:40]!r}", "no speaker"
