@@ -110,6 +110,7 @@ class PersonaGeneratorAgent(TorchGeneratorAgent):
 
     def __init__(self, opt, shared=None):
         if shared is None:
+            self.saved_opt(opt)  # first, for the options may be another agent's
             self._check_options(opt)
             if opt.get("seed") is not None:
                 # ParlAI seeds after the model is built, and never numpy.
@@ -268,18 +269,24 @@ class PersonaGeneratorAgent(TorchGeneratorAgent):
 
     # -- checkpoints -----------------------------------------------------------------------------
 
-    def saved_opt(self) -> dict | None:
+    def saved_opt(self, opt) -> dict | None:
         """Options stored with the checkpoint that is about to be loaded, None for a new model."""
-        checkpoint, _ = self._get_init_model(self.opt, None)
-        if checkpoint is None:
+        path, _ = self._get_init_model(opt, None)
+        if path is None:
             return None
         try:
-            with open(f"{checkpoint}.opt", encoding="utf-8") as file:
-                return json.load(file)
+            with open(f"{path}.opt", encoding="utf-8") as file:
+                saved = json.load(file)
         except (OSError, ValueError) as error:
             raise PersonaAgentsError(
-                f"{checkpoint}.opt, the options of this model, cannot be read: {error}"
+                f"{path}.opt, the options of this model, cannot be read: {error}"
             ) from None
+        if "bert_config" not in saved:
+            raise PersonaAgentsError(
+                f"{path} was trained by {saved.get('model')!r}, not by this agent. Give --model-file "
+                "or --init-model another path, or leave out --model to use the agent that trained it."
+            )
+        return saved
 
     def bert_config(self):
         """
@@ -287,14 +294,8 @@ class PersonaGeneratorAgent(TorchGeneratorAgent):
 
         A saved model brings its configuration along, so that neither hub nor folder is needed.
         """
-        saved = self.saved_opt()
+        saved = self.saved_opt(self.opt)
         if saved is not None:
-            if "bert_config" not in saved:
-                raise PersonaAgentsError(
-                    f"The checkpoint for --model-file or --init-model was trained by "
-                    f"{saved.get('model')!r}, not by this agent. Give --model-file a new path, or "
-                    "leave out --model to use the agent that the checkpoint names."
-                )
             return bert.from_description(saved["bert_config"]), False
         if bert.is_none(self.opt):
             return bert.small_config(self.opt, len(self.dict), self.NULL_IDX), False
@@ -323,8 +324,9 @@ class PersonaGeneratorAgent(TorchGeneratorAgent):
         try:
             self.module.load_state_dict(states["model"])
         except (KeyError, RuntimeError) as error:
+            reason = " ".join(str(error).split())  # torch spreads it over many lines
             raise PersonaAgentsError(
                 f"{path} does not fit the model that the options describe; it was saved by another "
-                f"agent or with other sizes or --copy. {error}"
+                f"agent or with other sizes or --copy. {reason}"
             ) from None
         return states
