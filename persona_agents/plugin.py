@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+import warnings
 from pathlib import Path
 
 import persona_agents
@@ -55,9 +56,17 @@ def register() -> bool:
         if str(folder) not in package.__path__:
             package.__path__.append(str(folder))
     compat.install()
+    _silence_warnings()
     if not isinstance(sys.excepthook, _MessageOnly):
         sys.excepthook = _MessageOnly(sys.excepthook)
     return True
+
+
+def _silence_warnings() -> None:
+    """Keep out of every report what ParlAI, jieba and transformers 4 say of their own old code."""
+    warnings.filterwarnings("ignore", message="The previous implementation of stack is deprecated")
+    warnings.filterwarnings("ignore", message="pkg_resources is deprecated")
+    warnings.filterwarnings("ignore", message=".*_register_pytree_node. is deprecated")
 
 
 class _MessageOnly:
