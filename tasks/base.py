@@ -22,6 +22,19 @@ class Sample(NamedTuple):
     response: str
 
 
+class Pair(NamedTuple):
+    """A turn and the answer to it; `reason` says why they are no sample, None if they are one.
+
+    `dialogue` is the same for all pairs of a dialogue: a number wherever it occurs, or (split,
+    number) where it cannot be compared between splits.
+    """
+
+    split: str
+    dialogue: object
+    sample: Sample
+    reason: str | None
+
+
 class SingleTurnTeacher(FixedDialogTeacher):
     """
     A teacher whose episodes are single turns: a message is the persona's lines and the query.

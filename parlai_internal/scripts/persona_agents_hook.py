@@ -2,4 +2,6 @@
 
 import persona_agents
 
-persona_agents.register()
+if persona_agents.register():
+    # each registers its sub-command and imports nothing heavy before that is run
+    import persona_agents.scripts.persona_data

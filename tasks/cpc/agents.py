@@ -43,16 +43,26 @@ class RawTeacher(SingleTurnTeacher):
         add_filter_arguments(parser.add_argument_group("Persona filter"), default=1)
         return parser
 
+    @classmethod
+    def settings(cls, opt) -> build.Settings:
+        """What the options ask for."""
+        return build.settings_of(opt)
+
+    @classmethod
+    def survey(cls, opt):
+        """For `parlai persona_data`: all pairs, dropped ones too, and the reports of the files."""
+        return build.survey(build.sources_of(opt), cls.settings(opt))
+
     def load(self, opt, fold):
-        return build.load_for(opt, fold, build.settings_of(opt))
+        return build.load_for(opt, fold, self.settings(opt))
 
 
 class DefaultTeacher(RawTeacher):
     """Single turns whose response has to do with the persona (see content_words.py)."""
 
-    def load(self, opt, fold):
-        rule = filter_rule(opt, default=1, language="zh")
-        return build.load_for(opt, fold, build.settings_of(opt, rule=rule))
+    @classmethod
+    def settings(cls, opt) -> build.Settings:
+        return build.settings_of(opt, rule=filter_rule(opt, default=1, language="zh"))
 
 
 class MultiTurnTeacher(WholeDialogueTeacher):
@@ -110,6 +120,12 @@ class OfficialTestTeacher(SingleTurnTeacher):
 
 class MiniTeacher(SingleTurnTeacher):
     """The bundled, invented data (see mini.py); nothing is filtered."""
+
+    @classmethod
+    def survey(cls, opt):
+        """For `parlai persona_data`."""
+        sources = [build.mini_source(split) for split in ("train", "valid", "test")]
+        return build.survey(sources, build.Settings())
 
     def load(self, opt, fold):
         return build.load_mini(fold)

@@ -11,11 +11,12 @@ import os
 from collections import Counter
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain
 from typing import NamedTuple
 
 from parlai.utils import logging
 from persona_agents.tasks import cache
-from persona_agents.tasks.base import Sample
+from persona_agents.tasks.base import Pair, Sample
 from persona_agents.tasks.content_words import Rule
 from persona_agents.tasks.cpc.dialogue import Dialogue, parse_dialogue, persona_place
 from persona_agents.tasks.files import (
@@ -77,15 +78,6 @@ class Source(NamedTuple):
     file: DataFile
     splits: tuple[str, ...]
     without: DataFile | None = None
-
-
-class Pair(NamedTuple):
-    """Two adjacent turns; `reason` says why they are no sample, None if they are one."""
-
-    split: str
-    dialogue: float  # the same for all pairs of a dialogue
-    sample: Sample
-    reason: str | None
 
 
 def locate(place: str, split: str) -> Source:
@@ -261,8 +253,26 @@ def _load(source: Source, stamps, settings: Settings, split: str, folder):
 @lru_cache
 def load_mini(split: str) -> list[Sample]:
     """The samples of a split of the bundled data."""
-    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "mini", f"{split}.json")
-    return build(Source(DataFile(path), (split,)), Settings())[0][split]
+    return build(mini_source(split), Settings())[0][split]
+
+
+def mini_source(split: str) -> Source:
+    """The bundled file of a split."""
+    folder = os.path.dirname(os.path.abspath(__file__))
+    return Source(DataFile(os.path.join(folder, "mini", f"{split}.json")), (split,))
+
+
+def survey(sources, settings: Settings):
+    """(all pairs of some sources, {file: report}); a report is filled while the pairs pass."""
+    reports = {source.file: Report() for source in sources}
+    found = (pairs(source, settings, reports[source.file]) for source in sources)
+    return chain.from_iterable(found), reports
+
+
+def sources_of(opt) -> list[Source]:
+    """All files of the real data; raises PersonaAgentsError if one is not there."""
+    place = folder_of(opt)
+    return list(dict.fromkeys(locate(place, split) for split in ("train", "valid", "test")))
 
 
 def folder_of(opt) -> str:

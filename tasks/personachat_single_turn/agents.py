@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from persona_agents.tasks.base import SingleTurnTeacher
-from persona_agents.tasks.content_words import add_filter_arguments, filter_rule
+from persona_agents.tasks.content_words import Rule, add_filter_arguments, filter_rule
 from persona_agents.tasks.files import add_reading_argument
 from persona_agents.tasks.personachat_single_turn import build
+
+SPLITS = ("train", "valid", "test")
 
 
 class DefaultTeacher(SingleTurnTeacher):
@@ -27,6 +29,13 @@ class DefaultTeacher(SingleTurnTeacher):
         add_filter_arguments(parser.add_argument_group("Persona filter"), default=0)
         return parser
 
+    @classmethod
+    def survey(cls, opt):
+        """For `parlai persona_data`: all pairs, dropped ones too, and the reports of the files."""
+        rule = filter_rule(opt, 0, "en")
+        files = {split: build.locate(opt, split, cls.version) for split in SPLITS}
+        return build.survey(files, rule, bool(opt.get("skip_bad_lines")))
+
     def load(self, opt, fold):
         return build.load(opt, fold, filter_rule(opt, 0, "en"), self.version)
 
@@ -39,6 +48,11 @@ class RevisedTeacher(DefaultTeacher):
 
 class MiniTeacher(SingleTurnTeacher):
     """The bundled, invented data (see mini.py)."""
+
+    @classmethod
+    def survey(cls, opt):
+        """For `parlai persona_data`."""
+        return build.survey({split: build.mini_file(split) for split in SPLITS}, Rule("en", 0))
 
     def load(self, opt, fold):
         return build.load_mini(fold)

@@ -14,11 +14,11 @@ import os
 import re
 from collections import Counter
 from functools import lru_cache
-from typing import NamedTuple
+from itertools import chain
 
 from parlai.utils import logging
 from persona_agents.tasks import cache
-from persona_agents.tasks.base import Sample
+from persona_agents.tasks.base import Pair, Sample
 from persona_agents.tasks.content_words import Rule
 from persona_agents.tasks.files import BadLine, DataFile, Report, missing, read_lines, search
 
@@ -32,15 +32,6 @@ HOW_TO_GET = (
     "needs none."
 )
 _NUMBERED = re.compile(r"(\d+) (.*)")
-
-
-class Pair(NamedTuple):
-    """A query and its reply; `reason` says why they are no sample, None if they are one."""
-
-    split: str
-    dialogue: int
-    sample: Sample
-    reason: str | None
 
 
 class _Reader:
@@ -96,7 +87,7 @@ def pairs(file: DataFile, split: str, rule: Rule, report: Report, skip_bad: bool
             sample = Sample(tuple(reader.persona), *turn)
             reason = rule.why_dropped(sample.query, sample.response, sample.persona)
             tally[reason or "kept"] += 1
-            yield Pair(split, reader.dialogue, sample, reason)
+            yield Pair(split, (split, reader.dialogue), sample, reason)
 
 
 def build(file: DataFile, split: str, rule: Rule, skip_bad: bool) -> tuple[dict[str, list], Report]:
@@ -163,5 +154,17 @@ def fetch(opt) -> None:
 @lru_cache
 def load_mini(split: str) -> list[Sample]:
     """The samples of a split of the bundled data."""
-    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "mini", f"{split}.txt")
-    return build(DataFile(path), split, Rule("en", 0), skip_bad=False)[0][split]
+    return build(mini_file(split), split, Rule("en", 0), skip_bad=False)[0][split]
+
+
+def mini_file(split: str) -> DataFile:
+    """The bundled file of a split."""
+    folder = os.path.dirname(os.path.abspath(__file__))
+    return DataFile(os.path.join(folder, "mini", f"{split}.txt"))
+
+
+def survey(files: dict[str, DataFile], rule: Rule, skip_bad: bool = False):
+    """(all pairs of {split: file}, {file: report}); a report is filled while the pairs pass."""
+    reports = {file: Report() for file in files.values()}
+    found = (pairs(file, split, rule, reports[file], skip_bad) for split, file in files.items())
+    return chain.from_iterable(found), reports
