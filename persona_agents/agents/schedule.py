@@ -36,9 +36,9 @@ class LinearSchedule(ParlAILRScheduler):
     Sets the rate of every parameter group after each update, each from its own peak.
 
     Unlike ParlAI's own ``linear`` it needs no ``--max-train-steps`` and never ends the training.
-    Progress is counted in updates if ``--max-train-steps`` is given, otherwise in examples seen out
-    of epochs x examples of the task: this holds for dynamic batching, gradient accumulation and
-    several workers alike. When neither is known the rate stays at its peak.
+    Progress is the share of ``--max-train-steps`` in updates or the share of epochs x examples of
+    the task in examples seen, whichever limit is nearer: this holds for dynamic batching, gradient
+    accumulation and several workers alike. Without a limit the rate stays at its peak.
     """
 
     def __init__(self, optimizer, opt):
@@ -61,7 +61,7 @@ class LinearSchedule(ParlAILRScheduler):
         opt = self.opt
         if (opt.get("max_train_steps") or -1) > 0:
             self.total_updates = opt["max_train_steps"]
-        elif (opt.get("num_epochs") or -1) > 0:
+        if (opt.get("num_epochs") or -1) > 0:
             per_epoch = count_examples(opt)
             self.total_examples = opt["num_epochs"] * per_epoch if per_epoch else None
         if not (self.total_updates or self.total_examples):
@@ -73,11 +73,12 @@ class LinearSchedule(ParlAILRScheduler):
 
     def progress(self) -> float | None:
         """Share of training that is done, None if its length is unknown."""
+        shares = []
         if self.total_updates:
-            return self._number_training_updates / self.total_updates
+            shares.append(self._number_training_updates / self.total_updates)
         if self.total_examples:
-            return self.examples * num_workers() / self.total_examples
-        return None
+            shares.append(self.examples * num_workers() / self.total_examples)
+        return max(shares, default=None)
 
     def see(self, examples: int) -> None:
         """Count the examples of a batch that is about to be trained on."""

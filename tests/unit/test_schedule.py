@@ -62,9 +62,13 @@ class TestByUpdates:
             ours.valid_step({})
             assert rates(ours) == [0.0, 0.0]
 
-    def test_updates_win_over_epochs(self, monkeypatch):
-        monkeypatch.setattr(schedule_module, "count_examples", lambda opt: pytest.fail("counted"))
-        assert schedule(max_train_steps=10, num_epochs=3).total_examples is None
+    @pytest.mark.parametrize(("steps", "share"), [(10, 0.5), (1000, 0.3)])
+    def test_the_nearer_of_two_limits_decides(self, monkeypatch, steps, share):
+        monkeypatch.setattr(schedule_module, "count_examples", lambda opt: 100)
+        made = schedule(max_train_steps=steps, num_epochs=2)  # 200 examples
+        made.see(60)
+        made.step(5)
+        assert made.progress() == pytest.approx(share)
 
     @pytest.mark.parametrize("ratio", [0.0, 0.3, 1.0])
     def test_factor_at_the_edges(self, ratio):
