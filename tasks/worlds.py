@@ -1,80 +1,225 @@
-"""The interactive world of our tasks: the model gets a persona, which ParlAI's own world lacks."""
+"""The chats of our tasks: a person with a model, and a model with itself, each with a persona."""
 
 from __future__ import annotations
 
 import random
+import re
 from copy import deepcopy
 
+from parlai.agents.local_human.local_human import LocalHumanAgent
+from parlai.core.agents import Agent
 from parlai.core.message import Message
 from parlai.core.worlds import validate
 from parlai.tasks.interactive.worlds import InteractiveWorld
+from parlai.tasks.self_chat.worlds import SelfChatWorld
+from parlai.utils.misc import load_cands
+from persona_agents.tasks.files import DataFile, Report, read_lines
 
 from persona_agents.errors import PersonaAgentsError
-from persona_agents.persona import format_turn
+from persona_agents.persona import format_turn, parse_turn
+
+TEXTS = {
+    "en": {
+        "model": "The model's persona",
+        "partner": "Your persona",
+        "none": "(none)",
+        "again": "Chat done. A new one begins.",
+        "done": "Chat done.",
+        "help": (
+            "/persona shows the model's persona, /persona ONE|TWO gives it another, "
+            "/draw draws one, /help shows this; [DONE] ends the chat, [EXIT] everything."
+        ),
+        "unknown": "There is no command {}.",
+        "prompt": "Enter Your Message:",
+        "opener": "hi !",
+        "prefix": "your persona: ",
+    },
+    "zh": {
+        "model": "模型的人设",
+        "partner": "你的人设",
+        "none": "（无）",
+        "again": "对话结束。新的对话开始。",
+        "done": "对话结束。",
+        "help": (
+            "/人设 显示模型的人设，/人设 一句|另一句 换成这个人设，/换 重新抽取人设，"
+            "/帮助 显示本说明；[DONE] 结束对话，[EXIT] 退出。"
+        ),
+        "unknown": "没有 {} 这个命令。",
+        "prompt": "请输入：",
+        "opener": "你好！",
+        "prefix": "人设：",
+    },
+}
+COMMANDS = {
+    "persona": "persona",
+    "人设": "persona",
+    "draw": "draw",
+    "换": "draw",
+    "help": "help",
+    "帮助": "help",
+}
+DRAW = "draw"  # the value of --partner-persona that draws one
 
 
-class PersonaInteractiveWorld(InteractiveWorld):
+def parse_persona(text: str) -> tuple[str, ...]:
+    """The sentences of a persona that is written in one line with | (or the full-width ｜) between."""
+    return tuple(filter(None, (part.strip() for part in re.split("[|｜]", text))))
+
+
+def read_personas(path: str) -> list[tuple[str, ...]]:
+    """The personas in a file, one a line as in `parse_persona`; raises PersonaAgentsError."""
+    personas = [persona for _, persona in read_lines(DataFile(path), parse_persona, Report())]
+    personas = [persona for persona in personas if persona]
+    if not personas:
+        raise PersonaAgentsError(f"{path} holds no persona. It wants one a line: ONE|TWO.")
+    return personas
+
+
+class PersonaWorld:
+    """What both worlds share: where personas come from. Sub-classes implement `task_samples`."""
+
+    language = "en"
+
+    @classmethod
+    def add_cmdline_args(cls, parser, partial_opt=None):
+        super().add_cmdline_args(parser, partial_opt)
+        group = parser.add_argument_group("Personas of a chat")
+        group.add_argument(
+            "--persona",
+            default=None,
+            metavar='"ONE|TWO"',
+            help="the model's persona, sentences separated by |; unset: one is drawn",
+        )
+        group.add_argument(
+            "--partner-persona",
+            default=None,
+            metavar='"ONE|TWO"',
+            help="the persona of the other one, who is you, or in a self chat the model again; "
+            f"'{DRAW}' draws one; unset: you have none, the model draws one",
+        )
+        group.add_argument(
+            "--persona-file",
+            default=None,
+            help="file to draw personas from, one a line, sentences separated by |; "
+            "unset: the task's valid split",
+        )
+        return parser
+
+    def task_samples(self, opt) -> list:
+        """Samples (persona, query, response) to draw personas and openers from."""
+        raise NotImplementedError
+
+    @property
+    def texts(self) -> dict[str, str]:
+        """What the world says, in the task's language."""
+        return TEXTS[self.language]
+
+    def init_contexts(self, shared=None):
+        self.rng = random.Random(self.opt.get("seed"))
+        self.persona: tuple[str, ...] = ()
+        self.partner_persona: tuple[str, ...] = ()
+        # Filled when something is to be drawn: with --persona no data are needed.
+        self.pool = shared["pool"] if shared else {}
+        if self.opt.get("persona_file"):
+            self.pool["personas"] = read_personas(self.opt["persona_file"])
+        elif not self.opt.get("persona"):
+            self._fill_pool()
+
+    def _fill_pool(self) -> None:
+        if "openers" in self.pool:
+            return
+        try:
+            samples = list(self.task_samples(self.opt))
+        except PersonaAgentsError as error:
+            raise PersonaAgentsError(
+                f'{error} To chat without the data give the persona: --persona "ONE|TWO".'
+            ) from error
+        self.pool.setdefault("personas", distinct_personas(samples))
+        self.pool["openers"] = list(dict.fromkeys(sample.query for sample in samples))
+
+    def share(self):
+        return {**super().share(), "pool": self.pool}
+
+    def draw(self) -> tuple[str, ...]:
+        """A persona of the file or of the task's data."""
+        if "personas" not in self.pool:
+            self._fill_pool()
+        return self.rng.choice(self.pool["personas"])
+
+    def start_personas(self, partner_draws: bool) -> None:
+        """Set both personas as the options say, for a new chat."""
+        self.persona = parse_persona(self.opt.get("persona") or "") or self.draw()
+        wanted = self.opt.get("partner_persona") or (DRAW if partner_draws else "")
+        self.partner_persona = self.draw() if wanted == DRAW else parse_persona(wanted)
+
+
+class PersonaInteractiveWorld(PersonaWorld, InteractiveWorld):
     """
-    A chat in which the model plays a persona: the one of `--persona`, or one of the task's data.
+    A person chats with a model that plays a persona, and may change it in the middle of the chat.
 
-    It is shown at the start of each chat and reaches the model as `your persona:` lines before the
-    human's first message, as in the task. Subclasses implement `task_personas`.
+    The persona is shown at the start of each chat and reaches the model as `your persona:` lines
+    before the person's next message, as in the task. Lines that begin with / are commands.
     """
 
     @classmethod
     def add_cmdline_args(cls, parser, partial_opt=None):
         super().add_cmdline_args(parser, partial_opt)
-        group = parser.add_argument_group("Persona of an interactive chat")
-        group.add_argument(
-            "--persona",
-            default=None,
-            metavar='"ONE|TWO"',
-            help="the model's persona, sentences separated by |; unset: one of the task's data",
-        )
-        group.add_argument(
-            "--seed", type=int, default=None, help="fixes which personas are drawn from the data"
+        parser.add_argument_group("Personas of a chat").add_argument(
+            "--seed", type=int, default=None, help="fixes which personas are drawn"
         )
         return parser
 
-    def task_personas(self, opt) -> list[tuple[str, ...]]:
-        """The personas to draw from."""
-        raise NotImplementedError
+    def __init__(self, opt, agents, shared=None):
+        if agents and self.language == "zh" and type(agents[0]) is LocalHumanAgent:
+            agents = [ChinesePerson(opt), *agents[1:]]
+        super().__init__(opt, agents, shared)
+        self.told = False  # whether the model knows its present persona
 
-    def init_contexts(self, shared=None):
-        self.rng = random.Random(self.opt.get("seed"))
-        self.persona: tuple[str, ...] = ()
-        if self.opt.get("persona"):
-            lines = (line.strip() for line in self.opt["persona"].split("|"))
-            self.personas = [tuple(filter(None, lines))]
-        elif shared:
-            self.personas = shared["personas"]
-        else:
-            try:
-                self.personas = self.task_personas(self.opt)
-            except PersonaAgentsError as error:
-                raise PersonaAgentsError(
-                    f'{error} To chat without the data give the persona: --persona "ONE|TWO".'
-                ) from error
+    def set_persona(self, persona) -> None:
+        """Give the model another persona, from the next message on."""
+        self.persona, self.told = tuple(persona), False
 
-    def share(self):
-        return {**super().share(), "personas": self.personas}
+    def show(self, title: str, persona) -> None:
+        """Print a persona for the person."""
+        print(
+            "\n".join([f"[ {title} ]", *(f"  {line}" for line in persona or [self.texts["none"]])])
+        )
+
+    def command(self, text: str) -> None:
+        """Carry out a line that begins with /."""
+        name, *rest = text[1:].split(maxsplit=1) or [""]
+        action = COMMANDS.get(name.lower())
+        if action == "help" or action is None:
+            print(self.texts["unknown"].format(text) if action is None else self.texts["help"])
+            return
+        if action == "draw":
+            self.set_persona(self.draw())
+        elif rest:
+            self.set_persona(parse_persona(rest[0]))
+        self.show(self.texts["model"], self.persona)
 
     def parley(self):
-        """One message of the human and the model's answer."""
-        first = self.turn_cnt == 0
-        if first:
-            self.persona = self.rng.choice(self.personas)
-            print("\n".join(["[ The model's persona: ]", *(f"  {line}" for line in self.persona)]))
+        """One message of the person, commands before it included, and the model's answer."""
         human, model = self.agents
+        if self.turn_cnt == 0:
+            self.start_personas(partner_draws=False)
+            self.told = False
+            self.show(self.texts["model"], self.persona)
+            if self.partner_persona:
+                self.show(self.texts["partner"], self.partner_persona)
         try:
             act = Message(deepcopy(human.act()))
+            while (act.get("text") or "").startswith(("/", "／")):
+                self.command(act["text"].strip())
+                act = Message(deepcopy(human.act()))
         except StopIteration:
             self.reset()
             self.finalize_episode()
             self.turn_cnt = 0
             return
-        if first:
+        if not self.told:
             act.force_set("text", format_turn(self.persona, act.get("text") or ""))
+            self.told = True
         model.observe(validate(act))
         answer = model.act()
         human.observe(validate(answer))
@@ -84,6 +229,74 @@ class PersonaInteractiveWorld(InteractiveWorld):
         if act["episode_done"]:
             self.finalize_episode()
             self.turn_cnt = 0
+
+    def finalize_episode(self):
+        print(self.texts["done" if self.epoch_done() else "again"])
+
+
+class ChinesePerson(LocalHumanAgent):
+    """ParlAI's agent for the person at the keyboard, with a Chinese prompt."""
+
+    def __init__(self, opt):
+        Agent.__init__(self, opt)  # LocalHumanAgent's own would print its English help
+        self.id = "localHuman"
+        self.episodeDone = self.finished = False
+        self.fixedCands_txt = load_cands(opt.get("local_human_candidates_file"))
+        print(TEXTS["zh"]["help"])
+
+    def act(self):
+        try:
+            text = input(TEXTS["zh"]["prompt"])
+        except EOFError:
+            self.finished = True
+            return {"id": self.id, "episode_done": True}
+        if "[DONE]" in text or "[EXIT]" in text:
+            self.finished = "[EXIT]" in text
+            raise StopIteration
+        done = bool(self.opt.get("single_turn"))
+        candidates = self.fixedCands_txt
+        return Message(id=self.id, text=text, label_candidates=candidates, episode_done=done)
+
+
+class PersonaSelfChatWorld(PersonaWorld, SelfChatWorld):
+    """
+    A model chats with itself, either side with a persona of its own.
+
+    The first says a query of the task's data to begin with, if they are there, else a greeting.
+    """
+
+    def get_contexts(self):
+        self.start_personas(partner_draws=True)
+        return [format_turn(self.persona, ""), format_turn(self.partner_persona, "")]
+
+    def set_persona(self, side: int, persona) -> None:
+        """Give the first (0) or second (1) side another persona in the middle of the chat."""
+        if side == 0:
+            self.persona = tuple(persona)
+        else:
+            self.partner_persona = tuple(persona)
+        context = Message(id="context", text=format_turn(persona, ""), episode_done=False)
+        self.agents[side].observe(validate(context))
+
+    def init_openers(self):
+        # ParlAI's own would take whole messages of the task, persona lines included.
+        if self.opt.get("seed_messages_from_task"):
+            self._fill_pool()
+        elif self.opt.get("seed_messages_from_file"):
+            super().init_openers()
+
+    def get_openers(self, episode_num):
+        openers = self._openers or self.pool.get("openers") or [self.texts["opener"]]
+        return [self.rng.choice(openers)]
+
+    def display(self):
+        """The last acts for people, without the prefix that models know the persona by."""
+        lines = []
+        for act, agent in zip(self.acts, self.agents):
+            turn = parse_turn((act or {}).get("text") or "")
+            said = [f"{self.texts['prefix']}{line}" for line in turn.persona]
+            lines += [f"[{agent.id}]: {line}" for line in [*said, turn.query] if line]
+        return "\n".join(lines)
 
 
 def distinct_personas(samples) -> list[tuple[str, ...]]:
