@@ -3,6 +3,7 @@
 ParlAI 1.7.2 is its last release. Each mend is one function that takes the freshly imported ParlAI
 module, tests for the feature it is about (never for a version number) and says why it is there and
 when it can go. Mends run right after their module is imported, so registering imports nothing.
+:mod:`persona_agents.compat_files` and :mod:`persona_agents.compat_training` hold more of them.
 """
 
 from __future__ import annotations
@@ -10,10 +11,11 @@ from __future__ import annotations
 import contextlib
 import importlib.abc
 import inspect
-import json
 import os
 import sys
 import weakref
+
+from persona_agents import compat_files, compat_training
 
 
 def mend_reduce_on_plateau(lr_scheduler) -> None:
@@ -93,61 +95,6 @@ def mend_last_validation(train_model) -> None:
     loop_class.train_steps = mended_train_steps
 
 
-def mend_best_model_kept(train_model) -> None:
-    """A resumed run forgets that the model file holds the best weights so far.
-
-    ParlAI restores the best score but not that the best model was saved, so a resumed run that
-    does not improve on it overwrites it with its last weights. And a finished command that is
-    started again resumes from the last ``.checkpoint``, trains on and overwrites it too; here it
-    trains no further and only evaluates the model again. Raising the limit that ended it goes on.
-    Can go when ParlAI restores ``saved`` and looks at the limits before its first step.
-    """
-    loop_class = train_model.TrainLoop
-    init, train_steps = loop_class.__init__, loop_class.train_steps
-
-    def __init__(self, opt):
-        finished = _is_finished(train_model.PathManager, opt)
-        if finished:
-            opt["load_from_checkpoint"] = False  # take the best weights, not the last ones
-        init(self, opt)
-        self._finished_before = finished
-        model_file = opt.get("model_file")
-        if self.best_valid is not None and train_model.PathManager.exists(model_file):
-            self.saved = True
-
-    def mended_train_steps(self):
-        if not self._finished_before:
-            yield from train_steps(self)
-            return
-        train_model.logging.info(
-            "this run has finished before: evaluating its model. To train on, raise the limit "
-            "that ended it, for instance --num-epochs"
-        )
-        self._total_epochs = self._preempted_epochs
-        self._total_exs = round(self._total_epochs * self.world.num_examples())
-
-    loop_class.__init__ = __init__
-    loop_class.train_steps = mended_train_steps
-
-
-def _is_finished(path_manager, opt) -> bool:
-    """Whether the run that wrote the model file had reached a limit that ``opt`` still sets."""
-    model_file = opt.get("model_file")
-    if not model_file or not all(
-        path_manager.exists(path) for path in (model_file, model_file + ".trainstats")
-    ):
-        return False
-    with path_manager.open(model_file + ".trainstats") as file:
-        stats = json.load(file)
-    limits = {
-        "total_epochs": "num_epochs",
-        "train_steps": "max_train_steps",
-        "train_time": "max_train_time",
-        "impatience": "validation_patience",
-    }
-    return any(0 < opt.get(limit, -1) <= stats.get(count, 0) for count, limit in limits.items())
-
-
 def mend_plain_writes(module) -> None:
     """ParlAI writes weights atomically, but ``.trainstats``, ``.opt`` and ``.dict`` in place.
 
@@ -188,14 +135,18 @@ class _AtomicPathManager:
 
 # ParlAI's module -> the mends to run once it is imported
 MENDS = {
-    "parlai.core.dict": [mend_plain_writes],
-    "parlai.core.opt": [mend_plain_writes],
+    "parlai.core.dict": [mend_plain_writes, compat_files.mend_dictionary_file],
+    "parlai.core.opt": [mend_plain_writes, compat_files.mend_options_file],
+    "parlai.core.torch_agent": [compat_files.mend_checkpoint_files, compat_training.mend_rates],
     "parlai.nn.lr_scheduler": [mend_reduce_on_plateau],
     "parlai.scripts.train_model": [
-        mend_last_validation,
-        mend_best_model_kept,  # after the former: a finished run has no last weights to validate
         mend_plain_writes,
+        mend_last_validation,
+        compat_training.mend_validation_metric,
+        compat_training.mend_resume,  # a finished run has no last weights to validate
+        compat_training.mend_seed,  # before random states are restored
     ],
+    "parlai.utils.pickle": [compat_files.mend_unpickling],
 }
 
 

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import pickle
-import random
-
-import numpy
 import torch
 from parlai.core.metrics import GlobalAverageMetric
 from parlai.core.torch_generator_agent import TorchGeneratorAgent
@@ -16,6 +11,7 @@ from torch import nn
 from persona_agents import bert
 from persona_agents.agents.history import PersonaHistory
 from persona_agents.agents.schedule import LinearSchedule
+from persona_agents.checkpoint import read_checkpoint, read_json, seed
 from persona_agents.dictionary import WordPieceDictionaryAgent
 from persona_agents.errors import PersonaAgentsError
 
@@ -25,7 +21,6 @@ LOOP_DEFAULTS = {
     "num_epochs": 20,
     "validation_every_n_epochs": 1,
     "validation_metric": "ppl",
-    "validation_metric_mode": "min",
     "validation_patience": 0,
 }
 # ParlAI's options that would take the persona apart or change BERT's vocabulary.
@@ -112,11 +107,8 @@ class PersonaGeneratorAgent(TorchGeneratorAgent):
         if shared is None:
             self.saved_opt(opt)  # first, for the options may be another agent's
             self._check_options(opt)
-            if opt.get("seed") is not None:
-                # ParlAI seeds after the model is built, and never numpy.
-                random.seed(opt["seed"])
-                numpy.random.seed(opt["seed"] % 2**32)
-                torch.manual_seed(opt["seed"])
+            if opt.get("seed") is not None:  # in every command, so that sampling repeats too
+                seed(opt["seed"])
         super().__init__(opt, shared)
         limit = self._n_positions()
         self.text_truncate = min(self.text_truncate or limit, limit)
@@ -240,8 +232,9 @@ class PersonaGeneratorAgent(TorchGeneratorAgent):
             return is_finetune
         peaks = [group["lr"] for group in groups]
         self.optimizer.load_state_dict(optim_states)
-        for group, peak in zip(self.optimizer.param_groups, peaks):
-            group["lr"] = peak  # the schedule sets the rates of the resumed training
+        if opt.get("lr_scheduler") == "linear":
+            for group, peak in zip(self.optimizer.param_groups, peaks):
+                group["lr"] = peak  # the schedule sets the rates of the resumed training
         return False
 
     def build_lr_scheduler(self, states=None, hard_reset=False):
@@ -274,13 +267,7 @@ class PersonaGeneratorAgent(TorchGeneratorAgent):
         path, _ = self._get_init_model(opt, None)
         if path is None:
             return None
-        try:
-            with open(f"{path}.opt", encoding="utf-8") as file:
-                saved = json.load(file)
-        except (OSError, ValueError) as error:
-            raise PersonaAgentsError(
-                f"{path}.opt, the options of this model, cannot be read: {error}"
-            ) from None
+        saved = read_json(f"{path}.opt", "the options of this model")
         if "bert_config" not in saved:
             raise PersonaAgentsError(
                 f"{path} was trained by {saved.get('model')!r}, not by this agent. Give --model-file "
@@ -315,12 +302,7 @@ class PersonaGeneratorAgent(TorchGeneratorAgent):
 
     def load(self, path: str):
         """Read a checkpoint; only tensors and plain data are unpickled, never code."""
-        try:
-            states = torch.load(path, map_location="cpu", weights_only=True)
-        except (OSError, EOFError, RuntimeError, pickle.UnpicklingError) as error:
-            raise PersonaAgentsError(
-                f"{path} cannot be read as a checkpoint: {str(error).splitlines()[0]}"
-            ) from None
+        states = read_checkpoint(path)
         try:
             self.module.load_state_dict(states["model"])
         except (KeyError, RuntimeError) as error:

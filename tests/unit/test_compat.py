@@ -138,13 +138,20 @@ class TestBestModelKept:
     def test_resumed_run_without_improvement(self, train):
         _, model_file = train(num_epochs=2, save_after_valid=True)
         best = weights(model_file)
-        for path in (f"{model_file}.trainstats", f"{model_file}.checkpoint.trainstats"):
-            stats = json.loads(Path(path).read_text())
-            Path(path).write_text(json.dumps({**stats, "best_valid": 0.5}))  # cannot be reached
+        for path in (model_file, f"{model_file}.checkpoint"):
+            states = torch.load(path)
+            stats = json.loads(states["train_progress"]["stats"])
+            stats["best_valid"] = 0.5  # cannot be reached
+            states["train_progress"]["stats"] = json.dumps(stats)
+            torch.save(states, path)
         stats, _ = train(num_epochs=3, save_after_valid=True)
         assert [report["total_epochs"] for report in stats["valid_reports"]] == [1, 2, 3]
         assert same_weights(best, weights(model_file))
         assert not same_weights(best, weights(f"{model_file}.checkpoint"))
+        # In the end that model is evaluated, and not the checkpoint that was resumed.
+        second = stats["valid_reports"][1]["ppl"]
+        assert stats["final_valid_report"]["ppl"] == pytest.approx(second, rel=1e-5)
+        assert stats["final_valid_report"]["ppl"] > 1.01 * stats["valid_reports"][2]["ppl"]
 
     def test_resumed_run_with_improvement(self, train):
         before, model_file = train(num_epochs=2, save_after_valid=True)
