@@ -24,6 +24,13 @@ def add_arguments(parser) -> None:
         "zip, or one file of dialogues, which is cut into all splits; unset: DATAPATH/CPC",
     )
     group.add_argument(
+        "--cpc-url",
+        default=None,
+        metavar="URL#sha256=…",
+        help="a mirror of your own: address of a zip or file that is fetched on first use into "
+        "--cpc-path or DATAPATH/CPC and checked; several with commas between",
+    )
+    group.add_argument(
         "--cpc-split",
         choices=["session", "persona"],
         default="session",

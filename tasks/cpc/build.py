@@ -50,7 +50,8 @@ HOW_TO_GET = (
     "The data of the Chinese Persona-Chat have no public download: register with their provider "
     "Baidu (the multi-skill dialogue contest on the LUGE page, 千言, https://www.luge.ai), fetch "
     "the persona dialogues and put Persona_train.json and Persona_dev.json, or the zip files as "
-    "they come, into DATAPATH/CPC, or name their folder with --cpc-path FOLDER. "
+    "they come, into DATAPATH/CPC, or name their folder with --cpc-path FOLDER, or a mirror of your "
+    "own with --cpc-url. "
     "-t cpc:mini needs no download."
 )
 
@@ -276,8 +277,14 @@ def sources_of(opt) -> list[Source]:
 
 
 def folder_of(opt) -> str:
-    """Where the raw files are: --cpc-path or DATAPATH/CPC."""
-    return opt.get("cpc_path") or os.path.join(opt["datapath"], "CPC")
+    """Where the raw files are: --cpc-path or DATAPATH/CPC, after --cpc-url has been fetched."""
+    folder = opt.get("cpc_path") or os.path.join(opt["datapath"], "CPC")
+    if not opt.get("cpc_url"):
+        return folder
+    from persona_agents.tasks.download import fetch
+
+    paths = fetch(opt["cpc_url"], folder)
+    return paths[0] if len(paths) == 1 else folder
 
 
 def settings_of(opt, rule: Rule | None = None, whole: bool = False) -> Settings:
