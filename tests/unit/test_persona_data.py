@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 import warnings
 
@@ -12,6 +13,7 @@ from persona_agents.tasks.content_words import Rule
 from persona_agents.errors import PersonaAgentsError
 from persona_agents.scripts import picture, statistics
 from persona_agents.scripts.persona_data import PersonaData
+from tests.conftest import subprocess_environment
 from tests.unit.corpora import numbered, variant, write
 
 TURNS = [
@@ -148,6 +150,23 @@ def test_without_matplotlib(folder, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(PersonaAgentsError, match="pip install matplotlib"):
         run(cpc_path=str(folder), picture_file="a.png")
+
+
+def test_whole_dialogues(folder):
+    found = run(task="cpc:multi_turn", cpc_path=str(folder))["splits"]["valid"]
+    assert found["samples"] == 3 and found["dialogues"] == 2, "GOOD, told by either speaker"
+    assert found["personas"] == 2
+
+
+def test_the_parlai_command_pays_for_nothing_at_its_start():
+    program = (
+        "import sys, parlai_internal.scripts.persona_agents_hook\n"
+        "from parlai.core.loader import SCRIPT_REGISTRY\n"
+        "assert 'persona_data' in SCRIPT_REGISTRY\n"
+        "heavy = ('persona_agents.scripts.statistics', 'persona_agents.tasks.base', 'jieba')\n"
+        "assert not {*heavy, 'matplotlib'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, env=subprocess_environment())
 
 
 def test_one_task(folder):
