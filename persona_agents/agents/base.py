@@ -9,8 +9,10 @@ from parlai.utils.misc import warn_once
 from torch import nn
 
 from persona_agents import bert
+from persona_agents.agents import precision
 from persona_agents.agents.history import PersonaHistory
 from persona_agents.agents.schedule import LinearSchedule
+from persona_agents.agents.workers import TokenWeights, refuse_sharding
 from persona_agents.checkpoint import read_checkpoint, read_json, seed
 from persona_agents.dictionary import WordPieceDictionaryAgent
 from persona_agents.errors import PersonaAgentsError
@@ -24,7 +26,7 @@ LOOP_DEFAULTS = {
     "validation_patience": 0,
 }
 # ParlAI's options that would take the persona apart or change BERT's vocabulary.
-UNUSABLE = ("person_tokens", "split_lines", "history_reversed", "special_tok_lst", "fp16")
+UNUSABLE = ("person_tokens", "split_lines", "history_reversed", "special_tok_lst")
 WITHOUT_REPLIES = ("ppl", "loss", "token_acc", "token_em")
 
 
@@ -81,6 +83,7 @@ class PersonaGeneratorAgent(TorchGeneratorAgent):
             help="Generate replies when validating during training. Off, validation reports "
             "perplexity and token accuracy only. eval_model always generates.",
         )
+        precision.add_cmdline_args(group)
         parser.set_defaults(
             optimizer="adamw",
             learningrate=5e-5,
@@ -109,12 +112,35 @@ class PersonaGeneratorAgent(TorchGeneratorAgent):
             self._check_options(opt)
             if opt.get("seed") is not None:  # in every command, so that sampling repeats too
                 seed(opt["seed"])
-        super().__init__(opt, shared)
+            device = "cuda" if torch.cuda.is_available() and not opt.get("no_cuda") else "cpu"
+            self.precision = precision.Precision(precision.choose(opt, device), device)
+        else:
+            self.precision = shared["precision"]
+        self.token_weights = TokenWeights()
+        fp16 = opt.get("fp16", False)
+        opt["fp16"] = False  # ParlAI's own would halve the weights and pad the dictionary
+        try:
+            super().__init__(opt, shared)
+        finally:
+            opt["fp16"] = fp16
+        if fp16:
+            self.opt["fp16"] = True
         limit = self._n_positions()
         self.text_truncate = min(self.text_truncate or limit, limit)
         self.label_truncate = min(self.label_truncate or limit, limit)
 
+    @classmethod
+    def upgrade_opt(cls, opt_from_disk):
+        """ParlAI pads the dictionary of whatever was trained with ``--fp16``; ours never is."""
+        opt_from_disk = super().upgrade_opt(opt_from_disk)
+        opt_from_disk.pop("force_fp16_tokens", None)
+        return opt_from_disk
+
+    def share(self):
+        return {**super().share(), "precision": self.precision}
+
     def _check_options(self, opt) -> None:
+        refuse_sharding(opt)
         for name in UNUSABLE:
             if opt.get(name):
                 raise PersonaAgentsError(
@@ -179,7 +205,8 @@ class PersonaGeneratorAgent(TorchGeneratorAgent):
     def compute_loss(self, batch, return_output=False):
         """ParlAI's loss and metrics; the whole mixture is built only to show token details."""
         if not (return_output and self.show_token_details):
-            return super().compute_loss(batch, return_output)
+            with self.precision.autocast():
+                return super().compute_loss(batch, return_output)
         loss, (_, best, encoded) = super().compute_loss(batch, return_output=True)
         log_probs, _ = self.module.decode_forced(encoded, batch.label_vec)  # (B, T, V)
         return loss, (log_probs, best, encoded)
@@ -191,7 +218,8 @@ class PersonaGeneratorAgent(TorchGeneratorAgent):
         if validating and not self.opt.get("validation_generate"):
             self.skip_generation = True
         try:
-            return super().eval_step(batch)
+            with self.precision.autocast():
+                return super().eval_step(batch)
         finally:
             self.skip_generation = wanted
 
@@ -248,9 +276,24 @@ class PersonaGeneratorAgent(TorchGeneratorAgent):
         self._number_training_updates = self.scheduler.get_initial_number_training_updates()
 
     def train_step(self, batch):
+        is_first = self._number_grad_accum == 0
+        examples = self.token_weights.see(batch, self.NULL_IDX, is_first)
         if isinstance(self.scheduler, LinearSchedule):
-            self.scheduler.see(batch.batchsize)
+            self.scheduler.see(examples)
         return super().train_step(batch)
+
+    def backward(self, loss, **kwargs):
+        """ParlAI's, with every token of an update weighing the same."""
+        loss = loss * self.token_weights.weight
+        loss = loss * self.opt.get("update_freq", 1)  # ParlAI divides by it
+        super().backward(self.precision.scale(loss), **kwargs)
+
+    def update_params(self):
+        """ParlAI's; nothing happens before the last batch of an update."""
+        if self._number_grad_accum == 0:
+            self.precision.unscale(self.optimizer)
+            self.token_weights.finish(self.model.parameters())
+        super().update_params()
 
     def report(self):
         """ParlAI's report with the learning rate of pretrained parameters beside the other."""
@@ -300,6 +343,9 @@ class PersonaGeneratorAgent(TorchGeneratorAgent):
             self.dict.save(f"{path}.dict")
         super().save(path)
 
+    def state_dict(self):
+        return {**super().state_dict(), "grad_scaler": self.precision.state_dict()}
+
     def load(self, path: str):
         """Read a checkpoint; only tensors and plain data are unpickled, never code."""
         states = read_checkpoint(path)
@@ -311,4 +357,5 @@ class PersonaGeneratorAgent(TorchGeneratorAgent):
                 f"{path} does not fit the model that the options describe; it was saved by another "
                 f"agent or with other sizes or --copy. {reason}"
             ) from None
+        self.precision.load_state_dict(states.get("grad_scaler"))
         return states

@@ -142,11 +142,13 @@ def _at_source_words(log_generated: torch.Tensor, modes: Modes, sources: Sources
     """
     same = sources.ids.unsqueeze(1) == sources.ids.unsqueeze(2)  # (B, S, S)
     same = same.to(sources.query.dtype)
+    with torch.autocast(same.device.type, enabled=False):  # it would shorten the products
+        mass_query, mass_persona = sources.query @ same, sources.persona @ same
     return torch.stack(
         (
             log_generated,
-            modes.query.unsqueeze(-1) + _safe_log(sources.query @ same),
-            modes.persona.unsqueeze(-1) + _safe_log(sources.persona @ same),
+            modes.query.unsqueeze(-1) + _safe_log(mass_query),
+            modes.persona.unsqueeze(-1) + _safe_log(mass_persona),
         )
     ).logsumexp(dim=0)
 
