@@ -15,15 +15,13 @@ import json
 import os
 from collections.abc import Sequence
 
-import portalocker
 from parlai.utils import logging
 from persona_agents.tasks.base import Sample
-from persona_agents.tasks.files import LARGE
+from persona_agents.tasks.files import LARGE, locked
 
 from persona_agents.errors import PersonaAgentsError
 
 FORMAT = 1  # to be raised whenever the same raw files would give other samples
-WAIT = 3600  # seconds to wait for another process that builds the same
 
 
 class StoredSamples(Sequence):
@@ -108,14 +106,14 @@ def load(folder: str | None, task: str, made_from: dict, split: str, build):
     parts = None
     try:
         os.makedirs(folder, exist_ok=True)
-        with portalocker.Lock(path_of(folder, task, made_from, "lock"), timeout=WAIT):
+        with locked(path_of(folder, task, made_from, "lock"), "which builds the same samples"):
             stored = _open(path, made_from)  # another process may have built it meanwhile
             if stored is not None:
                 return stored
             parts, report = build()
             for name, items in parts.items():
                 _write(path_of(folder, task, made_from, name), items, made_from, report)
-    except (OSError, portalocker.exceptions.LockException) as error:
+    except OSError as error:
         logging.warning(
             f"The samples cannot be stored in {folder} ({error}), so they are made again at each "
             "start. Make room there, or name another folder with --datapath."

@@ -13,10 +13,10 @@ import re
 import time
 from urllib.parse import unquote, urldefrag, urlsplit
 
-import portalocker
 import requests
 import tqdm
 from parlai.utils import logging
+from persona_agents.tasks.files import locked
 
 from persona_agents.errors import PersonaAgentsError
 
@@ -54,10 +54,10 @@ def fetch(urls: str, folder: str) -> list[str]:
         try:
             os.makedirs(folder, exist_ok=True)
             if not os.path.exists(paths[-1]):
-                with portalocker.Lock(f"{paths[-1]}.lock", timeout=3600):
+                with locked(f"{paths[-1]}.lock", "which fetches the same file"):
                     if not os.path.exists(paths[-1]):  # another process may have fetched it
                         _fetch(url, paths[-1], match[1])
-        except (OSError, portalocker.exceptions.LockException) as error:
+        except OSError as error:
             raise PersonaAgentsError(
                 f"{url} cannot be stored in {folder}: {getattr(error, 'strerror', None) or error}."
             ) from None

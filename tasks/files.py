@@ -9,12 +9,15 @@ import zlib
 from collections import Counter
 from dataclasses import dataclass, field
 
+import portalocker
 import tqdm
+from parlai.utils import logging
 
 from persona_agents.errors import PersonaAgentsError
 
 # From this size on a file is worth a progress bar, and what is made of it a cache on the disk.
 LARGE = 2**20  # bytes
+WAIT = 3600  # seconds to wait for another process that does the same
 
 
 @dataclass(frozen=True)
@@ -265,6 +268,31 @@ def _progress(file: DataFile):
         desc=f"Reading {os.path.basename(file.member or file.path)}",
         disable=size < LARGE,
     )
+
+
+@contextlib.contextmanager
+def locked(path: str, waits_for: str):
+    """
+    Hold a lock that other processes respect; one that is killed loses it.
+
+    :param str path: of the file that stands for the lock; it stays
+    :param str waits_for: what a process is told that it waits for
+    :raises OSError: the lock cannot be made, or is not given up within an hour
+    """
+    try:
+        try:
+            lock = portalocker.Lock(path, fail_when_locked=True)
+            lock.acquire()
+        except portalocker.exceptions.AlreadyLocked:
+            logging.info(f"Waiting for another process, {waits_for}.")
+            lock = portalocker.Lock(path, timeout=WAIT)
+            lock.acquire()
+    except portalocker.exceptions.LockException as error:
+        raise OSError(f"no lock on {path} ({error})") from None
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def add_reading_argument(group) -> None:

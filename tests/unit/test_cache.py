@@ -186,6 +186,36 @@ def test_a_killed_builder_leaves_no_samples_and_no_lock(data, monkeypatch):
     assert not any(name.endswith("new") for name in stored(data))
 
 
+def test_who_waits_is_told_and_gives_up_in_the_end(data, monkeypatch):
+    from persona_agents.tasks import files
+
+    load(data)
+    lock = str(data / "persona_agents" / "lock")
+    told, pause = [], multiprocessing.get_context("fork").Event()
+    monkeypatch.setattr(files.logging, "info", told.append)
+    monkeypatch.setattr(files, "WAIT", 0.3)
+    with files.locked(lock, "which tests"):
+        assert told == []
+        holder = multiprocessing.get_context("fork").Process(target=_hold, args=(lock, pause))
+    holder.start()
+    assert pause.wait(30)
+    with pytest.raises(OSError, match="no lock on"), files.locked(lock, "which tests"):
+        pass
+    assert told == ["Waiting for another process, which tests."]
+    os.kill(holder.pid, signal.SIGKILL)
+    holder.join(60)
+    with files.locked(lock, "which tests"):
+        assert len(told) == 1, "who is killed gives the lock up"
+
+
+def _hold(lock, held):
+    from persona_agents.tasks import files
+
+    with files.locked(lock, ""):
+        held.set()
+        time.sleep(60)
+
+
 def test_small_sources_are_not_stored(tmp_path):
     write(tmp_path / "CPC", numbered(3))
     assert load(tmp_path, "valid") == build.load(str(tmp_path / "CPC"), "valid")
