@@ -103,6 +103,8 @@ class PersonaWorld:
             help="file to draw personas from, one a line, sentences separated by |; "
             "unset: the task's valid split",
         )
+        if all(action.dest != "seed" for action in parser._actions):  # self_chat has one
+            group.add_argument("--seed", type=int, default=None, help="fixes what is drawn")
         return parser
 
     def task_samples(self, opt) -> list:
@@ -160,14 +162,6 @@ class PersonaInteractiveWorld(PersonaWorld, InteractiveWorld):
     The persona is shown at the start of each chat and reaches the model as `your persona:` lines
     before the person's next message, as in the task. Lines that begin with / are commands.
     """
-
-    @classmethod
-    def add_cmdline_args(cls, parser, partial_opt=None):
-        super().add_cmdline_args(parser, partial_opt)
-        parser.add_argument_group("Personas of a chat").add_argument(
-            "--seed", type=int, default=None, help="fixes which personas are drawn"
-        )
-        return parser
 
     def __init__(self, opt, agents, shared=None):
         if agents and self.language == "zh" and type(agents[0]) is LocalHumanAgent:

@@ -9,9 +9,11 @@ sentences too; the response may be empty, null or absent; turns may begin with `
 from __future__ import annotations
 
 import os
-from functools import lru_cache
+from collections import Counter
+from functools import lru_cache, partial
 from typing import NamedTuple
 
+from parlai.utils import logging
 from persona_agents.tasks.cpc.dialogue import SPEAKER, parse_json, strings
 from persona_agents.tasks.files import (
     BadLine,
@@ -46,8 +48,8 @@ class OfficialSample(NamedTuple):
     response: str | None
 
 
-def parse_sample(line: str) -> OfficialSample:
-    """Read one line; raises BadLine with the reason if it is no sample."""
+def parse_sample(line: str, notes: Counter) -> OfficialSample:
+    """Read one line and count what is odd; raises BadLine with the reason if it is no sample."""
     raw = parse_json(line)
     if "conversation" in raw and "history" not in raw:
         raise BadLine(
@@ -64,6 +66,8 @@ def parse_sample(line: str) -> OfficialSample:
         raise BadLine("the history is empty", "empty history")
     if not all(history):
         raise BadLine(f"turn {history.index('') + 1} of the history is empty", "empty turn")
+    if not all(sentence.strip() for sentence in profile):
+        notes["samples with an empty persona sentence, which is left out"] += 1
     response = raw.get("response")
     if not isinstance(response, (str, type(None))):
         raise BadLine("'response' is not a string", "wrong type")
@@ -94,8 +98,13 @@ def locate(place: str) -> DataFile:
 
 @lru_cache(maxsize=2)
 def _load(file: DataFile, stamp, skip_bad: bool) -> tuple[OfficialSample, ...]:
-    samples = read_lines(file, parse_sample, Report(), skip_bad)
-    return tuple(sample for _, sample in samples)
+    report = Report()
+    lines = read_lines(file, partial(parse_sample, notes=report.notes), report, skip_bad)
+    samples = tuple(sample for _, sample in lines)
+    unlabelled = sum(sample.response is None for sample in samples)
+    report.notes["samples without an answer"] += unlabelled
+    logging.info(f"{file}: {len(samples)} samples; {report.summary()}")
+    return samples
 
 
 def load(place: str, skip_bad: bool = False) -> tuple[OfficialSample, ...]:

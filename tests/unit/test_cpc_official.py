@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 
 import pytest
 from parlai.core.metrics import ExactMatchMetric
@@ -41,7 +42,24 @@ FORMS = {
 @pytest.mark.parametrize("form", FORMS)
 def test_forms(form):
     text, response = FORMS[form]
-    assert official.parse_sample(text) == OfficialSample(PERSONA, TURNS, response)
+    notes = Counter()
+    assert official.parse_sample(text, notes) == OfficialSample(PERSONA, TURNS, response)
+    assert not notes
+
+
+def test_an_empty_persona_sentence_is_counted():
+    notes = Counter()
+    sample = official.parse_sample(line(profile={**PROFILE, "x": " "}), notes)
+    assert sample.persona == PERSONA
+    assert notes == {"samples with an empty persona sentence, which is left out": 1}
+
+
+def test_what_the_log_says(tmp_path, monkeypatch):
+    told = []
+    monkeypatch.setattr(official.logging, "info", told.append)
+    write(tmp_path, [line(), line(response="好"), "{}"], "Persona_test.json")
+    official.load(str(tmp_path), skip_bad=True)
+    assert "2 samples; 1 lines skipped (missing key); 1 samples without an answer" in told[0]
 
 
 BAD = {
