@@ -79,6 +79,7 @@ class PersonaWorld:
     """What both worlds share: where personas come from. Sub-classes implement `task_samples`."""
 
     language = "en"
+    adds_seed = True  # whether the command has no --seed of its own
 
     @classmethod
     def add_cmdline_args(cls, parser, partial_opt=None):
@@ -103,7 +104,7 @@ class PersonaWorld:
             help="file to draw personas from, one a line, sentences separated by |; "
             "unset: the task's valid split",
         )
-        if all(action.dest != "seed" for action in parser._actions):  # self_chat has one
+        if cls.adds_seed:
             group.add_argument("--seed", type=int, default=None, help="fixes what is drawn")
         return parser
 
@@ -258,6 +259,8 @@ class PersonaSelfChatWorld(PersonaWorld, SelfChatWorld):
 
     The first says a query of the task's data to begin with, if they are there, else a greeting.
     """
+
+    adds_seed = False
 
     def get_contexts(self):
         self.start_personas(partner_draws=True)
