@@ -102,6 +102,8 @@ def load(folder: str | None, task: str, made_from: dict, split: str, build):
     path = path_of(folder, task, made_from, split)
     stored = _open(path, made_from)
     if stored is not None:
+        if skipped := sum(stored.report["skipped"].values()):
+            logging.info(f"{skipped} bad lines were left out when {path} was made.")
         return stored
     parts = None
     try:

@@ -216,6 +216,18 @@ def _hold(lock, held):
         time.sleep(60)
 
 
+def test_later_starts_tell_of_skipped_lines_too(data, monkeypatch):
+    write(data / "CPC", [*numbered(3), "[]", "{}"], "Persona_dev.json")
+    told = []
+    monkeypatch.setattr(cache.logging, "info", told.append)
+    load(data, "valid", skip_bad=True)
+    assert told == [
+        f"{data}/CPC/Persona_dev.json: 1 lines skipped (missing key); 1 lines skipped (not an object)"
+    ]
+    load(data, "valid", skip_bad=True)
+    assert told[1].startswith("2 bad lines were left out when ")
+
+
 def test_small_sources_are_not_stored(tmp_path):
     write(tmp_path / "CPC", numbered(3))
     assert load(tmp_path, "valid") == build.load(str(tmp_path / "CPC"), "valid")
