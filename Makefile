@@ -27,8 +27,6 @@ DEMO_OPTIONS ?= --bert-model none --embedding-size 128 --ffn-size 512 --n-encode
 	--n-decoder-layers 2 --learningrate 1e-3 --num-epochs 3
 DEMO_CHAT ?= --num-examples 3
 
-export OMP_NUM_THREADS ?= 2
-
 .PHONY: demo test test-full smoke-b lint clean env env-dev env-b
 
 env: $(VENV)/.installed
@@ -59,6 +57,7 @@ $(VENV_B)/.installed: requirements-b.txt setup.py pyproject.toml
 	$(VENV_B)/bin/pip install --quiet --no-deps -e .
 	touch $@
 
+demo: export OMP_NUM_THREADS ?= 2
 demo: env
 	mkdir -p $(dir $(DEMO_MODEL))
 	$(VENV)/bin/parlai train_model -m persona_agents:hcm -t $(DEMO_TASK) -mf $(DEMO_MODEL) $(DEMO_OPTIONS)
