@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from parlai.core.worlds import DynamicBatchWorld
 from parlai.scripts.train_model import TrainModel
 
 from persona_agents.agents.hcm import HCMAgent
@@ -177,7 +178,7 @@ def test_rates_of_both_groups_go_on(train, monkeypatch):
 
 
 @pytest.mark.parametrize("kind", ["several turns", "dynamic batching"])
-def test_data_restarts_but_counters_go_on(train, kind, tmp_path):
+def test_data_restarts_but_counters_go_on(train, kind, tmp_path, monkeypatch):
     if kind == "several turns":
         data = tmp_path / "dialogues.txt"
         turns = "text:who is {0}\tlabels:i am {0}\ntext:and {0}\tlabels:me\tepisode_done:True\n"
@@ -189,6 +190,9 @@ def test_data_restarts_but_counters_go_on(train, kind, tmp_path):
         }
     else:
         more = {"dynamic_batching": "full", "eval_dynamic_batching": "off", "text_truncate": 40}
+        # ParlAI vectorises 1021 samples before its first step
+        small = property(lambda world: 13, lambda world, size: None)
+        monkeypatch.setattr(DynamicBatchWorld, "_BUFFER_SIZE", small, raising=False)
     more.update(num_epochs=-1, max_train_steps=20, validation_every_n_steps=10)
     whole, parts = train("whole", **more), train("parts", stop_after=13, **more)
     train("parts", **more)

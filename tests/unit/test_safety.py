@@ -13,6 +13,7 @@ import numpy
 import pytest
 import torch
 from parlai.core.agents import create_agent_from_model_file
+from parlai.core.dict import DictionaryAgent
 from parlai.core.opt import Opt
 from parlai.scripts.eval_model import EvalModel
 from parlai.scripts.train_model import TrainModel
@@ -239,3 +240,20 @@ def test_statistics_that_are_no_object(run):
     Path(f"{model_file}.trainstats").write_text(json.dumps([1]), encoding="utf-8")
     message = message_of(train, model, model_file, model_file.parent, num_epochs=2)
     assert f"{model_file}.trainstats" in message
+
+
+class TestDictionaryOfParlAI:
+    def load(self, path, content: bytes):
+        path.write_bytes(content)
+        return DictionaryAgent(Opt({"dict_tokenizer": "space", "dict_file": str(path)}))
+
+    @pytest.mark.parametrize("content", [b"", b"one\t2\ntwo\t", b"one\t2\ntw", b"one\t2\ntwo\tx\n"])
+    def test_broken(self, tmp_path, content):
+        path = tmp_path / "model.dict"
+        assert str(path) in message_of(self.load, path, content)
+
+    @pytest.mark.parametrize("content", [b"one\t2\ntwo\t1\n", b"one\ntwo", b"one\t2\ntwo\t1"])
+    def test_whole(self, tmp_path, content):
+        """Also one made by hand, without counts or without a last line break."""
+        dictionary = self.load(tmp_path / "model.dict", content)
+        assert "one" in dictionary and "two" in dictionary
