@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import pickle
-import shutil
 from collections import OrderedDict
 from pathlib import Path
 
@@ -220,19 +219,6 @@ def test_a_file_that_is_no_dictionary_of_states(run):
     _, model_file = run
     torch.save([1, 2], model_file)
     assert str(model_file) in message_of(create_agent_from_model_file, str(model_file))
-
-
-def test_command_prints_the_message_alone(trained, run_parlai, tmp_path):
-    model, folder = trained
-    if model != "persona_agents:hcm":
-        pytest.skip("one start of the command is enough")
-    for path in folder.glob("model*"):
-        shutil.copy(path, tmp_path)
-    (tmp_path / "model").write_bytes(b"")
-    result = run_parlai("eval_model", "-mf", tmp_path / "model", "-t", "cpc:mini")
-    assert result.returncode == 1
-    assert "Traceback" not in result.stderr
-    assert f"{tmp_path / 'model'} cannot be read as a checkpoint" in result.stderr
 
 
 def test_statistics_that_are_no_object(run):
