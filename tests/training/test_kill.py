@@ -154,11 +154,15 @@ def disturbed(options, kills) -> int:
 
 
 def same_end(one: dict, other: dict) -> None:
-    for suffix in ("", ".checkpoint"):
-        a, b = (
-            torch.load(options["model_file"] + suffix, weights_only=True)["model"]
-            for options in (one, other)
-        )
+    def best_and_last(options):
+        files = [
+            torch.load(options["model_file"] + s, weights_only=True) for s in ("", ".checkpoint")
+        ]
+        # Killed right after its last best model was saved, a run is complete without a checkpoint
+        # of that step.
+        return files[0]["model"], max(files, key=lambda f: f["number_training_updates"])["model"]
+
+    for a, b in zip(best_and_last(one), best_and_last(other)):
         assert all(torch.equal(a[name], b[name]) for name in a)
     a, b = (
         json.loads(Path(f"{options['model_file']}.trainstats").read_text(encoding="utf-8"))
