@@ -14,6 +14,7 @@ import json
 import os
 import pickle
 import random
+import zipfile
 
 import numpy
 import torch
@@ -53,9 +54,22 @@ def read_checkpoint(path: str, lazily: bool = False) -> dict:
     :param lazily: leave tensors on disk until they are looked at, where torch can.
     """
     options = {"map_location": "cpu", "weights_only": True}
-    if lazily and "mmap" in inspect.signature(torch.load).parameters:
+    can = "mmap" in inspect.signature(torch.load).parameters and zipfile.is_zipfile(path)
+    if lazily and can:
         options["mmap"] = True
     return checked(path, lambda: torch.load(path, **options))
+
+
+def read_checkpoint_of_parlai(path: str) -> dict:
+    """
+    The content of a weights' file of any ParlAI agent, which may be years old.
+
+    Read by ParlAI's own unpickler, which :mod:`persona_agents.compat_files` keeps from running code.
+    """
+    import parlai.utils.pickle
+
+    options = {"map_location": "cpu", "weights_only": False}
+    return checked(path, lambda: torch.load(path, pickle_module=parlai.utils.pickle, **options))
 
 
 def checked(path: str, load) -> dict:
@@ -82,7 +96,11 @@ def read_progress(path: str) -> dict | None:
     """What :func:`TrainLoop.save_model` put under PROGRESS; None if there is nothing."""
     if not os.path.exists(path):
         return None
-    return read_checkpoint(path, lazily=True).get(PROGRESS)
+    try:
+        states = read_checkpoint(path, lazily=True)
+    except BrokenFileError:  # or an old file of ParlAI's own
+        states = read_checkpoint_of_parlai(path)
+    return states.get(PROGRESS)
 
 
 # -- random states ---------------------------------------------------------------------------------

@@ -114,23 +114,14 @@ def mend_checkpoint_files(torch_agent) -> None:
     that is killed in between leaves weights without the options to build their model. Can go when
     ParlAI writes the weights last and says which file is broken.
     """
-    from persona_agents.checkpoint import checked
+    from persona_agents.checkpoint import read_checkpoint_of_parlai
     from persona_agents.errors import PersonaAgentsError
 
     agent = torch_agent.TorchAgent
     save = agent.save
 
     def load(self, path):
-        import parlai.utils.pickle
-        import torch
-
-        def read():
-            with torch_agent.PathManager.open(path, "rb") as file:
-                return torch.load(
-                    file, map_location="cpu", pickle_module=parlai.utils.pickle, weights_only=False
-                )
-
-        states = checked(path, read)
+        states = read_checkpoint_of_parlai(path)
         if "model" in states:
             try:
                 self.load_state_dict(states["model"])

@@ -181,6 +181,19 @@ class TestOldCheckpointsOfParlAI:
         assert loaded["names"] == {"a", "b"} and loaded["size"] == (1, 2)
         assert loaded["type"] is torch.float16 and loaded["longs"].tolist() == [0, 1, 2, 3]
 
+    @pytest.mark.parametrize("legacy", [True, False])
+    def test_training_goes_on(self, run, legacy):
+        model, model_file = run
+        if model == "persona_agents:hcm":
+            pytest.skip("our own are never that old")
+        for path in (model_file, f"{model_file}.checkpoint"):
+            states = torch.load(path)
+            del states["train_progress"]
+            states = {**states, "opt": Opt({"task": "cpc"})}
+            torch.save(states, path, _use_new_zipfile_serialization=not legacy)
+        train(model, model_file, model_file.parent, num_epochs=2)
+        assert torch.load(f"{model_file}.checkpoint")["number_training_updates"] == 4
+
     def test_without_apex(self, tmp_path):
         """The loss scaler of checkpoints that were trained with apex."""
         import sys
