@@ -118,6 +118,21 @@ def check_options(opt) -> None:
         )
 
 
+def check_sizes_kept(opt, description: dict) -> None:
+    """Raise for a size option that a saved model, described so, does not have."""
+    for name, key in (
+        ("embedding_size", "hidden_size"),
+        ("n_heads", "num_attention_heads"),
+        ("ffn_size", "intermediate_size"),
+        ("n_encoder_layers", "num_hidden_layers"),
+    ):
+        if opt.get(name) not in (None, description[key]):
+            raise PersonaAgentsError(
+                f"--{name.replace('_', '-')} {opt[name]}: the saved model has {description[key]}. "
+                "Leave the option out, or give --model-file a new path to train another model."
+            )
+
+
 def small_config(opt, vocab_size: int, pad_id: int):
     """Configuration of a BERT of our own, for ``--bert-model none``."""
     from transformers import BertConfig

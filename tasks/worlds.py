@@ -188,7 +188,10 @@ class PersonaInteractiveWorld(PersonaWorld, InteractiveWorld):
             print(self.texts["unknown"].format(text) if action is None else self.texts["help"])
             return
         if action == "draw":
-            self.set_persona(self.draw())
+            try:
+                self.set_persona(self.draw())
+            except PersonaAgentsError as error:  # no data to draw from: the chat goes on
+                print(error)
         elif rest:
             self.set_persona(parse_persona(rest[0]))
         self.show(self.texts["model"], self.persona)

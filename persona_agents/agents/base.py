@@ -24,6 +24,7 @@ LOOP_DEFAULTS = {
     "validation_every_n_epochs": 1,
     "validation_metric": "ppl",
     "validation_patience": 0,
+    "save_after_valid": True,  # an interrupted training goes on from its last epoch
 }
 # ParlAI's options that would take the persona apart or change BERT's vocabulary.
 UNUSABLE = ("person_tokens", "split_lines", "history_reversed", "special_tok_lst")
@@ -55,6 +56,8 @@ class PersonaGeneratorAgent(TorchGeneratorAgent):
 
     Sub-classes implement ``build_model`` and ``pretrained_parameters``.
     """
+
+    _has_trained = False  # whether this process has trained it
 
     @classmethod
     def add_cmdline_args(cls, parser, partial_opt=None):
@@ -91,6 +94,7 @@ class PersonaGeneratorAgent(TorchGeneratorAgent):
             gradient_clip=1.0,
             lr_scheduler="linear",
             history_size=1,
+            truncate=512,  # dynamic batching asks for a number
             label_truncate=128,
             beam_length_penalty=0.65,
         )
@@ -186,8 +190,8 @@ class PersonaGeneratorAgent(TorchGeneratorAgent):
         ids, whole = history.encode(truncate)
         if whole > len(ids):
             warn_once(
-                f"An input of {whole} tokens is longer than {truncate}: oldest turns, beginning of "
-                "the query and end of the persona are cut, in this order (ctrunc counts such inputs)."
+                f"Some inputs are longer than {truncate} tokens: oldest turns, beginning of the "
+                "query and end of the persona are cut, in this order (ctrunc is their share)."
             )
         obs["full_text"] = history.get_history_str()
         obs["text_vec"] = torch.LongTensor(ids)
@@ -212,9 +216,9 @@ class PersonaGeneratorAgent(TorchGeneratorAgent):
         return loss, (log_probs, best, encoded)
 
     def eval_step(self, batch):
-        """Validating while training (gold replies at hand) generates only on demand."""
+        """Validating (gold replies at hand) between training steps generates only on demand."""
         wanted = self.skip_generation
-        validating = self._should_initialize_optimizer() and batch.label_vec is not None
+        validating = self._has_trained and batch.label_vec is not None
         if validating and not self.opt.get("validation_generate"):
             self.skip_generation = True
         try:
@@ -225,6 +229,9 @@ class PersonaGeneratorAgent(TorchGeneratorAgent):
 
     def rank_eval_label_candidates(self, batch, batchsize):
         """Rank candidates by their mean log-probability per token."""
+        if batch.candidate_vecs is None:
+            warn_once("--rank-candidates: the task gives no label candidates, nothing is ranked.")
+            return None, None
         encoded = self.module.encoder(*self._encoder_input(batch))
         texts, scores = [], []
         for i in range(batchsize):
@@ -276,6 +283,7 @@ class PersonaGeneratorAgent(TorchGeneratorAgent):
         self._number_training_updates = self.scheduler.get_initial_number_training_updates()
 
     def train_step(self, batch):
+        self._has_trained = True
         is_first = self._number_grad_accum == 0
         examples = self.token_weights.see(batch, self.NULL_IDX, is_first)
         if isinstance(self.scheduler, LinearSchedule):
@@ -296,9 +304,12 @@ class PersonaGeneratorAgent(TorchGeneratorAgent):
         super().update_params()
 
     def report(self):
-        """ParlAI's report with the learning rate of pretrained parameters beside the other."""
+        """ParlAI's report; while training, with the learning rates of both groups."""
         report = super().report()
-        groups = getattr(getattr(self, "optimizer", None), "param_groups", [])
+        if not self._has_trained:
+            report.pop("lr", None)  # a peak that this process never used
+            return report
+        groups = self.optimizer.param_groups
         if len(groups) > 1:
             report["pretrained_lr"] = GlobalAverageMetric(groups[1]["lr"])
         return report
@@ -326,6 +337,7 @@ class PersonaGeneratorAgent(TorchGeneratorAgent):
         """
         saved = self.saved_opt(self.opt)
         if saved is not None:
+            bert.check_sizes_kept(self.opt, saved["bert_config"])
             return bert.from_description(saved["bert_config"]), False
         if bert.is_none(self.opt):
             return bert.small_config(self.opt, len(self.dict), self.NULL_IDX), False

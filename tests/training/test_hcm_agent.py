@@ -269,6 +269,10 @@ class TestRanking:
             (single,) = tiny.act(plain, [sample], "eval_labels")
             assert score == pytest.approx(single["metrics"]["loss"].value(), rel=1e-4)
 
+    def test_a_task_without_candidates_ranks_nothing(self, load):
+        (answer,) = tiny.act(load(rank_candidates=True), EIGHT[:1], "eval_labels")
+        assert answer["text"] and "text_candidates" not in answer
+
     def test_hits_are_reported(self, load):
         answers = self.rank(load(rank_candidates=True), EIGHT[:2], [[EIGHT[1].response]] * 2)
         assert answers[1]["text_candidates"] == [EIGHT[1].response]
@@ -325,6 +329,10 @@ class TestTraining:
     @pytest.mark.parametrize("generate", [False, True])
     def test_validation_generates_on_demand(self, agent, generate):
         made = agent(validation_generate=generate)
+        assert all(tiny.replies(made, EIGHT[:2])), "only to be evaluated, it replies"
+        before = tiny.act(made, EIGHT[:2], "eval_labels")
+        assert all("text" in answer for answer in before), "nor does it skip before training"
+        tiny.train_steps(made, [EIGHT])
         answers = tiny.act(made, EIGHT, "eval_labels")
         assert all(("text" in answer) is generate for answer in answers)
         assert all("ppl" in answer["metrics"] for answer in answers)
