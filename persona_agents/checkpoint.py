@@ -80,7 +80,9 @@ def checked(path: str, load) -> dict:
             raise ValueError("it holds no dictionary of states")  # noqa: TRY004
     except pickle.UnpicklingError as error:
         raise BrokenFileError(path, "a checkpoint", _refusal(error)) from None
-    except (OSError, EOFError, RuntimeError, ValueError, LookupError, AttributeError) as error:
+    except EOFError:
+        raise BrokenFileError(path, "a checkpoint", "it is empty or ends too early") from None
+    except (OSError, RuntimeError, ValueError, LookupError, AttributeError) as error:
         raise BrokenFileError(path, "a checkpoint", error) from None
     return states
 
