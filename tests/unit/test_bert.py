@@ -149,6 +149,15 @@ class TestSizes:
             bert.check_options(self.options(bert_model=small_bert[0], **{name: 8}))
         bert.check_options(self.options(bert_model="none", **{name: 8}))
 
+    @pytest.mark.parametrize("name", ["embedding_size", "n_heads", "ffn_size", "n_encoder_layers"])
+    def test_a_saved_models_sizes_stay(self, name):
+        opt = self.options(embedding_size=32, n_heads=2, ffn_size=64, n_encoder_layers=1)
+        saved = bert.describe(bert.small_config(opt, vocab_size=10, pad_id=0))
+        bert.check_sizes_kept(opt, saved)
+        bert.check_sizes_kept(self.options(), saved)
+        with pytest.raises(PersonaAgentsError, match=f"--{name.replace('_', '-')} 4: the saved"):
+            bert.check_sizes_kept({**opt, name: 4}, saved)
+
     def test_decoder_layers_can_always_be_given(self, small_bert, tmp_path):
         bert.check_options(self.options(bert_model="auto", n_decoder_layers=2))
         assert len(agent_of(small_bert[0], tmp_path, n_decoder_layers=2).model.layers) == 2

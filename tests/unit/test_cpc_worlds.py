@@ -119,12 +119,15 @@ def test_another_persona_in_the_middle(capsys):
     assert "[ 模型的人设 ]\n  我叫王明\n  我住在青云镇" in capsys.readouterr().out
 
 
-def test_drawing_another_persona_in_the_middle():
+def test_drawing_another_persona_in_the_middle(capsys):
     first, second = chat("cpc:mini", 2, ["你好", "/换", "你叫什么？"], seed=1)
     assert second.query == "你叫什么？"
     assert len(second.persona) == 4 and second.persona != first.persona
-    with pytest.raises(PersonaAgentsError, match="To chat without the data"):
-        chat("cpc", 1, ["/draw"], persona="我是老师", cpc_path="nowhere")
+    # Without data to draw from the chat goes on as it was.
+    lines = ["/draw", "你好"]
+    (turn,) = chat("cpc", 1, lines, persona="我是老师", cpc_path="nowhere")
+    assert turn.persona == ("我是老师",) and turn.query == "你好"
+    assert "To chat without the data" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
