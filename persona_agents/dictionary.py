@@ -18,6 +18,7 @@ from parlai.core.dict import DictionaryAgent
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 from persona_agents import bert
+from persona_agents.agents import options
 from persona_agents.errors import PersonaAgentsError
 from persona_agents.persona import parse_turn
 
@@ -74,7 +75,8 @@ class WordPieceDictionaryAgent(DictionaryAgent):
             self._words = Counter()  # collected while a vocabulary is being built
         super().__init__(opt, shared)  # calls load() when the dictionary file exists
         if self.wordpiece is None:
-            bert.check_options(opt)
+            options.check(opt)
+            _check_not_lost(opt)
             if _init_dictionary(opt):
                 self.load(_init_dictionary(opt))
             elif bert.is_none(opt):
@@ -185,6 +187,16 @@ class WordPieceDictionaryAgent(DictionaryAgent):
         if tokens:  # a model may begin a reply in the middle of a word
             tokens[0] = tokens[0].removeprefix("##")
         return tidy(self.wordpiece.decoder.decode(tokens))
+
+
+def _check_not_lost(opt) -> None:
+    """Raise where a saved model has no dictionary: another one would not be its own."""
+    model_file = opt.get("model_file")
+    if model_file and os.path.isfile(model_file) and not os.path.exists(f"{model_file}.dict"):
+        raise PersonaAgentsError(
+            f"{model_file}.dict, the dictionary of this model, is missing. Restore it, or give "
+            "--model-file a new path."
+        )
 
 
 def _new_tokenizer(model, normalizer=None, pre_tokenizer=None) -> Tokenizer:

@@ -9,10 +9,10 @@ from parlai.utils.misc import warn_once
 from torch import nn
 
 from persona_agents import bert
-from persona_agents.agents import precision
+from persona_agents.agents import options, precision
 from persona_agents.agents.history import PersonaHistory
 from persona_agents.agents.schedule import LinearSchedule
-from persona_agents.agents.workers import TokenWeights, refuse_sharding
+from persona_agents.agents.workers import TokenWeights
 from persona_agents.checkpoint import read_checkpoint, read_json, seed
 from persona_agents.dictionary import WordPieceDictionaryAgent
 from persona_agents.errors import PersonaAgentsError
@@ -26,9 +26,6 @@ LOOP_DEFAULTS = {
     "validation_patience": 0,
     "save_after_valid": True,  # an interrupted training goes on from its last epoch
 }
-# ParlAI's options that would take the persona apart or change BERT's vocabulary.
-UNUSABLE = ("person_tokens", "split_lines", "history_reversed", "special_tok_lst")
-WITHOUT_REPLIES = ("ppl", "loss", "token_acc", "token_em")
 
 
 class TargetNLL(nn.Module):
@@ -83,8 +80,9 @@ class PersonaGeneratorAgent(TorchGeneratorAgent):
             "--validation-generate",
             type="bool",
             default=False,
-            help="Generate replies when validating during training. Off, validation reports "
-            "perplexity and token accuracy only. eval_model always generates.",
+            help="Generate replies when validating between training steps. Off, these validations "
+            "report perplexity and token accuracy only. The evaluation that ends a training, and "
+            "eval_model, generate unless --skip-generation is true.",
         )
         precision.add_cmdline_args(group)
         parser.set_defaults(
@@ -113,7 +111,7 @@ class PersonaGeneratorAgent(TorchGeneratorAgent):
     def __init__(self, opt, shared=None):
         if shared is None:
             self.saved_opt(opt)  # first, for the options may be another agent's
-            self._check_options(opt)
+            options.check(opt)
             if opt.get("seed") is not None:  # in every command, so that sampling repeats too
                 seed(opt["seed"])
             device = "cuda" if torch.cuda.is_available() and not opt.get("no_cuda") else "cpu"
@@ -142,29 +140,6 @@ class PersonaGeneratorAgent(TorchGeneratorAgent):
 
     def share(self):
         return {**super().share(), "precision": self.precision}
-
-    def _check_options(self, opt) -> None:
-        refuse_sharding(opt)
-        for name in UNUSABLE:
-            if opt.get(name):
-                raise PersonaAgentsError(
-                    f"--{name.replace('_', '-')} does not work with this agent: leave it out."
-                )
-        if opt.get("optimizer", "adamw") != "adamw":
-            raise PersonaAgentsError(
-                f"--optimizer {opt['optimizer']}: this agent trains two groups of parameters with "
-                "AdamW; leave the option out."
-            )
-        if not 0 <= opt.get("warmup_ratio", 0.1) <= 1:
-            raise PersonaAgentsError(
-                f"--warmup-ratio {opt['warmup_ratio']}: must be between 0 and 1."
-            )
-        metric = opt.get("validation_metric", "ppl")
-        if metric not in WITHOUT_REPLIES and opt.get("validation_generate") is False:
-            raise PersonaAgentsError(
-                f"--validation-metric {metric} may need replies, which validation does not generate "
-                "by default: add --validation-generate true, or use --validation-metric ppl."
-            )
 
     # -- to be given by each agent ---------------------------------------------------------------
 
@@ -200,6 +175,16 @@ class PersonaGeneratorAgent(TorchGeneratorAgent):
         obs.force_set("context_truncate_rate", whole > len(ids))
         obs.force_set("context_truncated_length", whole - len(ids))
         return obs
+
+    def _get_batch_context(self, batch):
+        """
+        The words whose n-grams ``--beam-context-block-ngram`` blocks.
+
+        Without [CLS] and [SEP], which close persona and query: blocked, no reply could end.
+        """
+        context = super()._get_batch_context(batch)  # (B, S)
+        special = (context == self.START_IDX) | (context == self.END_IDX)
+        return context.masked_fill(special, self.NULL_IDX)
 
     # -- loss ------------------------------------------------------------------------------------
 

@@ -44,10 +44,14 @@ class HCMAgent(PersonaGeneratorAgent):
             bert.reject_vocabulary(opt, config.vocab_size, len(self.dict))
         opt["bert_config"] = bert.describe(config)
         init = opt["bert_init"] if load_weights else "none"
+        saved = self.saved_opt(opt)
+        # which weights are BERT's, for this training and for those that go on from it
+        opt["bert_parts"] = init if saved is None else saved.get("bert_parts", "none")
+        opt["n_decoder_layers"] = self._n_decoder_layers(config, saved or {})
         model = HCM(
             bert.build(config) if init != "all" else bert.load_weights(bert.resolve(opt), config),
             SpecialIds(self.NULL_IDX, self.START_IDX, self.END_IDX, self.dict[self.dict.unk_token]),
-            self._n_decoder_layers(config),
+            opt["n_decoder_layers"],
             opt["copy"],
             opt["dropout"],
         )
@@ -58,15 +62,17 @@ class HCMAgent(PersonaGeneratorAgent):
             model.start_generator_from_embeddings()
         return model
 
-    def _n_decoder_layers(self, config) -> int:
-        if self.opt.get("n_decoder_layers"):
-            return self.opt["n_decoder_layers"]
+    def _n_decoder_layers(self, config, saved: dict) -> int:
+        given = self.opt.get("n_decoder_layers") or saved.get("n_decoder_layers")
+        if given:
+            return given
         return (
             bert.SMALL["n_decoder_layers"] if bert.is_none(self.opt) else config.num_hidden_layers
         )
 
     def pretrained_parameters(self):
-        if bert.is_none(self.opt) or self.opt["bert_init"] == "none":
+        parts = self.opt["bert_parts"]
+        if parts == "none":
             return []
-        part = self.module.bert if self.opt["bert_init"] == "all" else self.module.bert.embeddings
+        part = self.module.bert if parts == "all" else self.module.bert.embeddings
         return list(part.parameters())

@@ -1,0 +1,61 @@
+"""What must be true of the options, asked before anything is built or written."""
+
+from __future__ import annotations
+
+import os
+
+from persona_agents import bert
+from persona_agents.agents.workers import refuse_sharding
+from persona_agents.errors import PersonaAgentsError
+
+# ParlAI's options that would take the persona apart or change BERT's vocabulary.
+UNUSABLE = (
+    "person_tokens",
+    "split_lines",
+    "history_reversed",
+    "history_add_global_end_token",
+    "special_tok_lst",
+)
+WITHOUT_REPLIES = ("ppl", "loss", "token_acc", "token_em")
+
+
+def check(opt) -> None:
+    """Raise PersonaAgentsError for the first option that this package's agents cannot honour."""
+    bert.check_options(opt)
+    refuse_sharding(opt)
+    for name in UNUSABLE:
+        if opt.get(name):
+            _refuse(name, "does not work with this agent: leave it out.")
+    if opt.get("optimizer", "adamw") != "adamw":
+        _refuse(
+            "optimizer",
+            f"{opt['optimizer']}: this agent trains two groups of parameters with AdamW; leave the "
+            "option out.",
+        )
+    for name in ("warmup_ratio", "dropout"):
+        if not 0 <= opt.get(name, 0) <= 1:
+            _refuse(name, f"{opt[name]}: must be between 0 and 1.")
+    if opt.get("update_freq", 1) < 1:
+        _refuse("update_freq", f"{opt['update_freq']}: must be at least 1.")
+    metric = opt.get("validation_metric", "ppl")
+    if metric not in WITHOUT_REPLIES and opt.get("validation_generate") is False:
+        _refuse(
+            "validation_metric",
+            f"{metric} may need replies, which validation does not generate by default: add "
+            "--validation-generate true, or use --validation-metric ppl.",
+        )
+    _check_files(opt)
+
+
+def _check_files(opt) -> None:
+    model_file, init_model = opt.get("model_file"), opt.get("init_model")
+    if model_file and os.path.isdir(model_file):
+        _refuse("model_file", f"{model_file} is a folder: name a file in it, {model_file}/model.")
+    # A model that exists is loaded from its own file; only a new one starts from --init-model.
+    starts_anew = not (model_file and os.path.exists(model_file))
+    if init_model and starts_anew and not os.path.exists(init_model):
+        _refuse("init_model", f"{init_model}: there is no such file.")
+
+
+def _refuse(name: str, why: str) -> None:
+    raise PersonaAgentsError(f"--{name.replace('_', '-')} {why}")
