@@ -97,6 +97,15 @@ class TestDecoding:
         beam = load(inference="beam", beam_size=1, beam_min_length=0)
         assert tiny.replies(beam, self.INPUTS) == tiny.replies(load(), self.INPUTS)
 
+    @pytest.mark.parametrize("n", [1, 2])
+    def test_replies_end_when_words_of_the_input_are_blocked(self, load, n):
+        agent = load(inference="beam", beam_size=2, beam_context_block_ngram=n)
+        for reply, sample in zip(tiny.replies(agent, EIGHT), EIGHT):
+            words, said = agent.dict.txt2vec(reply), agent.dict.txt2vec(sample.query)
+            grams = {tuple(said[i : i + n]) for i in range(len(said) - n + 1)}
+            assert not grams & {tuple(words[i : i + n]) for i in range(len(words) - n + 1)}
+            assert len(words) < 60, "[SEP], which closes persona and query, is not blocked"
+
     @pytest.mark.parametrize("options", [{}, {"inference": "beam", "beam_size": 3}])
     def test_a_batch_is_as_good_as_single_inputs(self, load, options):
         agent = load(**options)
@@ -472,8 +481,31 @@ class TestInitModel:
         )  # fmt: skip
         assert valid["ppl"].value() == pytest.approx(overfitted[1]["ppl"].value(), rel=1e-2)
 
+    def test_takes_sizes_and_berts_parts_from_it(self, overfitted, corpus, tmp_path):
+        # no size and no --bert-model given: all of it is the saved model's affair
+        settings = {**dict.fromkeys(tiny.SIZES), "bert_model": "auto"}
+        agent = tiny.new_agent(
+            **corpus, **settings, init_model=overfitted[0], model_file=str(tmp_path / "model")
+        )
+        assert len(agent.model.layers) == 1
+        assert len(agent.optimizer.param_groups) == 1, "it has no weights of BERT"
+
+    def test_that_is_not_there(self, corpus, tmp_path):
+        with pytest.raises(
+            PersonaAgentsError, match="--init-model .*nowhere: there is no such file"
+        ):
+            tiny.new_agent(
+                **corpus, init_model=str(tmp_path / "nowhere"), model_file=str(tmp_path / "model")
+            )
+
 
 class TestCheckpoints:
+    def test_without_its_dictionary(self, overfitted, corpus, tmp_path):
+        for suffix in ("", ".opt"):
+            shutil.copy(overfitted[0] + suffix, str(tmp_path / "model") + suffix)
+        with pytest.raises(PersonaAgentsError, match="model.dict, the dictionary of this model"):
+            tiny.new_agent(**corpus, model_file=str(tmp_path / "model"))
+
     def test_holds_no_code_and_loads_safely(self, overfitted):
         states = torch.load(overfitted[0], weights_only=True)
         assert "model" in states
