@@ -25,8 +25,7 @@ class Sample(NamedTuple):
 class Pair(NamedTuple):
     """A turn and the answer to it; `reason` says why they are no sample, None if they are one.
 
-    `dialogue` is the same for all pairs of a dialogue: a number wherever it occurs, or (split,
-    number) where it cannot be compared between splits.
+    `dialogue` names the dialogue, the same for all pairs of it within a split.
     """
 
     split: str

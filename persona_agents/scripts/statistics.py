@@ -30,7 +30,9 @@ class Split:
         self.counts = Counter()  # pairs by reason, `kept` among them
         self.examples: dict[str, list] = defaultdict(list)
         self.examples_wanted = examples
-        self.dialogues, self.personas, self.sentences, self.turns = set(), set(), set(), set()
+        # A dialogue by its name, and what was said in it: names need not hold across splits.
+        self.dialogues: dict[object, int] = defaultdict(int)
+        self.personas, self.sentences, self.turns = set(), set(), set()
         self.per_sample = Counter()  # persona sentences -> samples
         self.lengths = {field: Counter() for field in FIELDS}
         self.random = random.Random(0)
@@ -39,7 +41,8 @@ class Split:
         """Count a pair."""
         self.counts[pair.reason or "kept"] += 1
         if pair.dialogue is not None:
-            self.dialogues.add(pair.dialogue)
+            said = (self.dialogues[pair.dialogue], pair.sample.query, pair.sample.response)
+            self.dialogues[pair.dialogue] = hash(said)
         if pair.reason is not None:
             self._keep_example(pair.reason, pair.sample)
             return
@@ -157,9 +160,9 @@ def collect(opt) -> dict:
 
 
 def _shared(one: Split, two: Split) -> dict:
-    known = not any(isinstance(dialogue, tuple) for dialogue in one.dialogues | two.dialogues)
+    said = [set(split.dialogues.values()) for split in (one, two)]
     return {
-        "dialogues": len(one.dialogues & two.dialogues) if known else None,
+        "dialogues": len(said[0] & said[1]) if all(said) else None,
         "personas": len(one.personas & two.personas),
         "persona sentences": len(one.sentences & two.sentences),
         "samples": len(one.turns & two.turns),

@@ -82,7 +82,7 @@ def test_other_tasks(tmp_path):
     found = run(task="personachat_single_turn", personachat_path=str(tmp_path), persona_filter=1)
     assert found["splits"]["test"]["pairs"] == {"kept": 1}
     assert found["shared"]["train, test"] == {
-        "dialogues": None,
+        "dialogues": 1,
         "personas": 1,
         "persona sentences": 1,
         "samples": 1,
