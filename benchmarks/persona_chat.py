@@ -101,7 +101,6 @@ def main() -> None:
         print(f"         {other_texts[i]}")
     print_results(
         [
-            result(f"perplexity {args.copy}", ppl, "<= 60"),
             result("perplexity with another persona / own", other_ppl / ppl, ">= 1.05"),
             result("share of replies changed", changed, ">= 0.5"),
         ]
