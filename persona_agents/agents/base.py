@@ -314,13 +314,13 @@ class PersonaGeneratorAgent(TorchGeneratorAgent):
             )
         return saved
 
-    def bert_config(self):
+    def bert_config(self, saved: dict | None):
         """
         BERT's configuration, and whether its weights are still to be loaded.
 
-        A saved model brings its configuration along, so that neither hub nor folder is needed.
+        :param saved: what :meth:`saved_opt` says. A saved model brings its configuration along, so
+            that neither hub nor folder is needed.
         """
-        saved = self.saved_opt(self.opt)
         if saved is not None:
             bert.check_sizes_kept(self.opt, saved["bert_config"])
             return bert.from_description(saved["bert_config"]), False

@@ -38,13 +38,13 @@ class HCMAgent(PersonaGeneratorAgent):
 
     def build_model(self) -> HCM:
         opt = self.opt
-        config, load_weights = self.bert_config()
+        saved = self.saved_opt(opt)
+        config, load_weights = self.bert_config(saved)
         config.hidden_dropout_prob = config.attention_probs_dropout_prob = opt["dropout"]
         if config.vocab_size != len(self.dict):
             bert.reject_vocabulary(opt, config.vocab_size, len(self.dict))
         opt["bert_config"] = bert.describe(config)
         init = opt["bert_init"] if load_weights else "none"
-        saved = self.saved_opt(opt)
         # which weights are BERT's, for this training and for those that go on from it
         opt["bert_parts"] = init if saved is None else saved.get("bert_parts", "none")
         opt["n_decoder_layers"] = self._n_decoder_layers(config, saved or {})
