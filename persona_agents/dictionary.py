@@ -75,7 +75,7 @@ class WordPieceDictionaryAgent(DictionaryAgent):
             self._words = Counter()  # collected while a vocabulary is being built
         super().__init__(opt, shared)  # calls load() when the dictionary file exists
         if self.wordpiece is None:
-            options.check(opt)
+            options.check_for_agent(opt)
             _check_not_lost(opt)
             if _init_dictionary(opt):
                 self.load(_init_dictionary(opt))

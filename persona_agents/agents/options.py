@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 
-from persona_agents import bert
+from parlai.core.loader import load_agent_module
+
 from persona_agents.agents.workers import refuse_sharding
 from persona_agents.errors import PersonaAgentsError
 
@@ -19,18 +20,21 @@ UNUSABLE = (
 WITHOUT_REPLIES = ("ppl", "loss", "token_acc", "token_em")
 
 
-def check(opt) -> None:
-    """Raise PersonaAgentsError for the first option that this package's agents cannot honour."""
-    bert.check_options(opt)
+def check(opt, optimizers=("adamw",)) -> None:
+    """
+    Raise PersonaAgentsError for the first option that this package's agents cannot honour.
+
+    :param optimizers: values of ``--optimizer`` that the agent can train with.
+    """
     refuse_sharding(opt)
     for name in UNUSABLE:
         if opt.get(name):
             _refuse(name, "does not work with this agent: leave it out.")
-    if opt.get("optimizer", "adamw") != "adamw":
+    if opt.get("optimizer", optimizers[0]) not in optimizers:
         _refuse(
             "optimizer",
-            f"{opt['optimizer']}: this agent trains two groups of parameters with AdamW; leave the "
-            "option out.",
+            f"{opt['optimizer']}: this agent trains its groups of parameters with "
+            f"{' or '.join(optimizers)}; leave the option out.",
         )
     for name in ("warmup_ratio", "dropout"):
         if not 0 <= opt.get(name, 0) <= 1:
@@ -45,6 +49,12 @@ def check(opt) -> None:
             "--validation-generate true, or use --validation-metric ppl.",
         )
     _check_files(opt)
+
+
+def check_for_agent(opt) -> None:
+    """The same by the agent that the options name: a dictionary is built before its agent is."""
+    agent = load_agent_module(opt["model"]) if opt.get("model") else None
+    getattr(agent, "check_options", check)(opt)
 
 
 def _check_files(opt) -> None:
