@@ -5,7 +5,8 @@ A word can come from three places: the decoder's own vocabulary distribution, th
 persona. ``Modes`` holds the log-probability of each; ``Sources`` says how likely each place is to
 give each source position. Because query and persona are parts of one input sequence, both copy
 distributions live on the same S positions, and no one-hot matrix is built: a word's copy
-probability is the sum over the positions that hold it.
+probability is the sum over the positions that hold it. The functions that mix take any number of
+such places: other tuples will do that begin like these two and name their places in equal order.
 
 Everything here is float32 (or float64 when the model is), whatever the model runs in.
 """
@@ -37,6 +38,26 @@ class Sources(NamedTuple):
     ids: torch.Tensor  # (B, S) word at each position
     query: torch.Tensor  # (B, T, S) each row sums to one, or to zero when nothing can be copied
     persona: torch.Tensor  # (B, T, S)
+
+
+class Explanation(NamedTuple):
+    """
+    How a model came to each word of a given reply: the parts of eq. 16, as probabilities.
+
+    ``generated`` and the sum of ``copied`` over the positions add up to ``probability``. Every model
+    that copies from one input sequence can be explained so, whatever its gates are: where there is
+    a single copy distribution, beta and gamma are its shares on the query and on the persona.
+    """
+
+    probability: torch.Tensor  # (B, T) of the reply's word, by the path that scores and decodes
+    generated: torch.Tensor  # (B, T) p_gen p_decode(word)
+    copied: torch.Tensor  # (B, T, S) from each input position, zero where another word stands
+    p_gen: torch.Tensor  # (B, T)
+    beta: torch.Tensor  # (B, T) share of the query in what is copied; beta + gamma = 1, or both 0
+    gamma: torch.Tensor  # (B, T) share of the persona
+    attention: torch.Tensor  # (B, T, S) copy distribution; sums to one over query and over persona
+    query: torch.Tensor  # (B, S) bool: positions of the query's words
+    persona: torch.Tensor  # (B, S) bool: positions of the persona's words
 
 
 def _safe_log(mass: torch.Tensor) -> torch.Tensor:
@@ -125,13 +146,52 @@ def target_log_prob(
     if modes is None:
         return log_p
     holds = target.unsqueeze(-1) == sources.ids.unsqueeze(1)  # (B, T, S)
-    return torch.stack(
-        (
-            modes.generate + log_p,
-            modes.query + _safe_log((sources.query * holds).sum(-1)),
-            modes.persona + _safe_log((sources.persona * holds).sum(-1)),
-        )
-    ).logsumexp(dim=0)
+    copied = [mode + _safe_log((a * holds).sum(-1)) for mode, a in _places(modes, sources)]
+    return torch.stack((modes.generate + log_p, *copied)).logsumexp(dim=0)
+
+
+def _places(modes, sources):
+    """Where words are copied from: pairs of log-probability (B, T) and distribution (B, T, S)."""
+    return zip(modes[1:], sources[1:])
+
+
+def explain(
+    logits: torch.Tensor,
+    target: torch.Tensor,
+    modes: Modes,
+    sources: Sources,
+    query: torch.Tensor,
+    persona: torch.Tensor,
+) -> Explanation:
+    """
+    The parts of eq. 16 for one word at each step.
+
+    :param logits: (B, T, V) scores of eq. 9.
+    :param target: (B, T) word ids.
+    :param query: bool (B, S), the positions of the query's words; ``persona`` likewise.
+    """
+    at_target = logits.gather(-1, target.unsqueeze(-1)).squeeze(-1)  # (B, T)
+    log_p = at_least_float32(at_target) - at_least_float32(logits).logsumexp(dim=-1)
+    log_copy = torch.logaddexp(modes.query, modes.persona)  # (B, T) log (1 - p_gen)
+    nothing = log_copy == NO_MASS
+    log_beta = (modes.query - log_copy).masked_fill(nothing, NO_MASS)
+    log_gamma = (modes.persona - log_copy).masked_fill(nothing, NO_MASS)
+    holds = target.unsqueeze(-1) == sources.ids.unsqueeze(1)  # (B, T, S)
+    weights = (  # (B, T, S)
+        modes.query.exp().unsqueeze(-1) * sources.query
+        + modes.persona.exp().unsqueeze(-1) * sources.persona
+    )
+    return Explanation(
+        target_log_prob(logits, target, modes, sources).exp(),
+        (modes.generate + log_p).exp(),
+        weights * holds,
+        modes.generate.exp(),
+        log_beta.exp(),
+        log_gamma.exp(),
+        sources.query + sources.persona,
+        query,
+        persona,
+    )
 
 
 def _at_source_words(log_generated: torch.Tensor, modes: Modes, sources: Sources) -> torch.Tensor:
@@ -141,16 +201,10 @@ def _at_source_words(log_generated: torch.Tensor, modes: Modes, sources: Sources
     :param log_generated: (B, T, S) log p_gen p_decode of those words.
     """
     same = sources.ids.unsqueeze(1) == sources.ids.unsqueeze(2)  # (B, S, S)
-    same = same.to(sources.query.dtype)
+    same = same.to(sources[1].dtype)
     with torch.autocast(same.device.type, enabled=False):  # it would shorten the products
-        mass_query, mass_persona = sources.query @ same, sources.persona @ same
-    return torch.stack(
-        (
-            log_generated,
-            modes.query.unsqueeze(-1) + _safe_log(mass_query),
-            modes.persona.unsqueeze(-1) + _safe_log(mass_persona),
-        )
-    ).logsumexp(dim=0)
+        copied = [mode.unsqueeze(-1) + _safe_log(a @ same) for mode, a in _places(modes, sources)]
+    return torch.stack((log_generated, *copied)).logsumexp(dim=0)
 
 
 def mixture(
@@ -166,7 +220,7 @@ def mixture(
     if modes is None:
         return log_p
     log_p = log_p + modes.generate.unsqueeze(-1)
-    ids = sources.ids.unsqueeze(1).expand_as(sources.query)  # (B, T, S)
+    ids = sources.ids.unsqueeze(1).expand_as(sources[1])  # (B, T, S)
     mixed = _at_source_words(log_p.gather(-1, ids), modes, sources)
     return log_p.scatter(-1, ids, mixed)  # a word at several positions is written equal each time
 
@@ -179,7 +233,7 @@ def best_word(
     if modes is None:
         return word
     shift = modes.generate - at_least_float32(logits).logsumexp(dim=-1)  # (B, T)
-    ids = sources.ids.unsqueeze(1).expand_as(sources.query)  # (B, T, S)
+    ids = sources.ids.unsqueeze(1).expand_as(sources[1])  # (B, T, S)
     log_generated = at_least_float32(logits.gather(-1, ids)) + shift.unsqueeze(-1)
     copied, position = _at_source_words(log_generated, modes, sources).max(dim=-1)  # (B, T)
     # A word that stands in no source scores as generated; one that does scores at least that.

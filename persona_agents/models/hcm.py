@@ -14,17 +14,9 @@ from torch import nn
 
 from persona_agents.models import copy
 from persona_agents.models.attention import KeyValue, MultiHeadAttention
+from persona_agents.models.generator import CopyingModel, SpecialIds
 
 PERSONA, QUERY = 0, 1  # BERT segments; the response is spoken by the persona's owner: segment 0
-
-
-class SpecialIds(NamedTuple):
-    """Ids of BERT's special tokens."""
-
-    pad: int
-    start: int  # [CLS]
-    end: int  # [SEP]
-    unknown: int
 
 
 class Encoded(NamedTuple):
@@ -116,7 +108,7 @@ class Decoded(NamedTuple):
     cache: list[KeyValue]  # self-attention keys and values of each layer
 
 
-class HCM(nn.Module):
+class HCM(CopyingModel):
     """
     The model M(P, Q) of the paper.
 
@@ -197,8 +189,7 @@ class HCM(nn.Module):
             attention_mask=ids.ne(self.special.pad).long(),
             token_type_ids=segments,
         )[0]  # (B, S, d)
-        special = self.special
-        word = ids.ne(special.pad) & ids.ne(special.start) & ids.ne(special.end)
+        word = self.words(ids)
         return Encoded(
             ids,
             hidden,
@@ -262,65 +253,12 @@ class HCM(nn.Module):
             decoded.persona_attention.to(hidden.dtype) @ hidden,
         )
 
-    def _distribution(self, decoded: Decoded, encoded: Encoded):
+    def distribution(self, decoded: Decoded, encoded: Encoded):
         """The three parts of eq. 16: logits (B, T, V), modes and sources (None without copying)."""
         logits = self.generator(decoded.hidden)  # eq. 9
         if self.copy is None:
             return logits, None, None
         return logits, self.copy_modes(decoded, encoded), self.copy_sources(decoded, encoded)
-
-    # -- what training and search call -----------------------------------------------------------
-
-    def forward(
-        self, ids: torch.Tensor, ys: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor, Encoded]:
-        """
-        Teacher forcing.
-
-        :param ids: (B, S) inputs; ``ys`` (B, T) responses that end in [SEP], padded.
-        :return: log p_response(y) (B, T, 1), the most probable words (B, T), and the encoded input.
-        """
-        encoded = self.encoder(ids)
-        log_prob, best = self.score(encoded, ys)
-        return log_prob.unsqueeze(-1), best, encoded
-
-    def score(self, encoded: Encoded, ys: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """log p_response(y) (B, T) under teacher forcing, and the most probable words (B, T)."""
-        parts = self._distribution(self.decode(self._shift_right(ys), encoded), encoded)
-        logits, modes, sources = parts
-        with torch.no_grad():
-            best = copy.best_word(logits, modes, sources)
-        return copy.target_log_prob(logits, ys, modes, sources), best
-
-    def decode_forced(self, encoded: Encoded, ys: torch.Tensor):
-        """The whole mixture under teacher forcing: log-probabilities (B, T, V) and argmax."""
-        log_probs, _ = self.decoder(self._shift_right(ys), encoded)
-        return log_probs, log_probs.argmax(dim=-1)
-
-    def _shift_right(self, ys: torch.Tensor) -> torch.Tensor:
-        # target g_1 … g_m [SEP]  ->  decoder input [CLS] g_1 … g_m
-        start = ys.new_full((ys.size(0), 1), self.special.start)
-        return torch.cat((start, ys[:, :-1]), dim=1)
-
-    def decoder(self, ids: torch.Tensor, encoded: Encoded, cache=None):
-        """
-        Log-probabilities of the next words, for search.
-
-        :param ids: (B, T) the whole response so far; with a cache only its last word is read.
-        :return: (B, T, V), or (B, 1, V) with a cache, and the new cache.
-        """
-        if cache is not None:
-            ids = ids[:, -1:]
-        decoded = self.decode(ids, encoded, cache)
-        return copy.mixture(*self._distribution(decoded, encoded)), decoded.cache
-
-    def output(self, log_probs: torch.Tensor) -> torch.Tensor:
-        """Identity: the decoder's scores are log-probabilities already."""
-        return log_probs
-
-    def reorder_encoder_states(self, encoded: Encoded, rows) -> Encoded:
-        """Rows of the encoded batch, in the order ``rows``."""
-        return encoded.select(torch.as_tensor(rows, device=encoded.ids.device))
 
     def reorder_decoder_incremental_state(self, cache: list[KeyValue], rows) -> list[KeyValue]:
         """The cache's rows in the order ``rows`` (B,): beams that go on, each from its parent."""
