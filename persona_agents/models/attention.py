@@ -29,6 +29,26 @@ class KeyValue(NamedTuple):
         return KeyValue(*(part.index_select(0, rows) for part in self))
 
 
+def attend(
+    q: torch.Tensor, source: KeyValue, mask: torch.Tensor, dropout: nn.Module
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """
+    Scaled dot-product attention of queries (B, H, T, d/H), before the output projection.
+
+    :param mask: bool, broadcastable to (B, H, T, S); True where a query may look. One that may look
+        nowhere gets weights of zero.
+    :param dropout: applied to the weights.
+    :return: the context, heads joined (B, T, d), and the weights (B, H, T, S) before dropout.
+    """
+    scores = q @ source.key.transpose(-1, -2) / math.sqrt(q.size(-1))  # (B, H, T, S)
+    # A finite fill keeps a row with no allowed position free of NaN.
+    scores = at_least_float32(scores)
+    scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
+    weights = scores.softmax(dim=-1) * mask
+    context = dropout(weights.to(q.dtype)) @ source.value  # (B, H, T, d/H)
+    return context.transpose(1, 2).flatten(2), weights
+
+
 class MultiHeadAttention(nn.Module):
     """
     MHA of the paper's eqs. 3 and 5-7 (scaled dot-product attention over ``n_heads`` heads).
@@ -68,12 +88,6 @@ class MultiHeadAttention(nn.Module):
             mean over heads, taken before dropout, so that each row sums to one also in training.
         """
         q = self._split(self.query(x))  # (B, H, T, d/H)
-        scores = q @ source.key.transpose(-1, -2) / math.sqrt(q.size(-1))  # (B, H, T, S)
-        mask = mask.unsqueeze(1)
-        # A finite fill keeps a row with no allowed position free of NaN.
-        scores = at_least_float32(scores)
-        scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
-        weights = scores.softmax(dim=-1) * mask
-        context = self.dropout(weights.to(x.dtype)) @ source.value  # (B, H, T, d/H)
-        context = self.out(context.transpose(1, 2).flatten(2))  # (B, T, d)
+        context, weights = attend(q, source, mask.unsqueeze(1), self.dropout)
+        context = self.out(context)  # (B, T, d)
         return context, weights.mean(dim=1) if need_weights else None
