@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from persona_agents import bert
 from persona_agents.agents.base import PersonaGeneratorAgent
+from persona_agents.agents.provenance import Provenance
 from persona_agents.models.hcm import HCM, SpecialIds
 
 
-class HCMAgent(PersonaGeneratorAgent):
+class HCMAgent(Provenance, PersonaGeneratorAgent):
     """
     BERT encoder and hierarchical copy decoder (:class:`persona_agents.models.hcm.HCM`).
 

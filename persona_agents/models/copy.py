@@ -172,23 +172,26 @@ def explain(
     """
     at_target = logits.gather(-1, target.unsqueeze(-1)).squeeze(-1)  # (B, T)
     log_p = at_least_float32(at_target) - at_least_float32(logits).logsumexp(dim=-1)
-    log_copy = torch.logaddexp(modes.query, modes.persona)  # (B, T) log (1 - p_gen)
+    log_copy = torch.stack(modes[1:]).logsumexp(dim=0)  # (B, T) log (1 - p_gen)
+    # The copy distribution by itself, so that a p_gen of nearly 1 does not swallow it.
     nothing = log_copy == NO_MASS
-    log_beta = (modes.query - log_copy).masked_fill(nothing, NO_MASS)
-    log_gamma = (modes.persona - log_copy).masked_fill(nothing, NO_MASS)
-    holds = target.unsqueeze(-1) == sources.ids.unsqueeze(1)  # (B, T, S)
-    weights = (  # (B, T, S)
-        modes.query.exp().unsqueeze(-1) * sources.query
-        + modes.persona.exp().unsqueeze(-1) * sources.persona
+    weights = sum(  # (B, T, S)
+        (mode - log_copy).masked_fill(nothing, NO_MASS).exp().unsqueeze(-1) * a
+        for mode, a in _places(modes, sources)
     )
+    of_query, of_persona = weights * query.unsqueeze(1), weights * persona.unsqueeze(1)
+    beta, gamma = of_query.sum(-1), of_persona.sum(-1)  # (B, T)
+    tiny = torch.finfo(weights.dtype).tiny
+    holds = target.unsqueeze(-1) == sources.ids.unsqueeze(1)  # (B, T, S)
     return Explanation(
         target_log_prob(logits, target, modes, sources).exp(),
         (modes.generate + log_p).exp(),
-        weights * holds,
+        log_copy.exp().unsqueeze(-1) * weights * holds,
         modes.generate.exp(),
-        log_beta.exp(),
-        log_gamma.exp(),
-        sources.query + sources.persona,
+        beta,
+        gamma,
+        of_query / beta.clamp_min(tiny).unsqueeze(-1)
+        + of_persona / gamma.clamp_min(tiny).unsqueeze(-1),
         query,
         persona,
     )

@@ -260,6 +260,18 @@ class HCM(CopyingModel):
             return logits, None, None
         return logits, self.copy_modes(decoded, encoded), self.copy_sources(decoded, encoded)
 
+    def explain(self, encoded: Encoded, ys: torch.Tensor) -> copy.Explanation:
+        """
+        Where each word of the responses ``ys`` (B, T) comes from, by one teacher-forced pass.
+
+        :raise ValueError: for a model with ``copy_mode='none'``.
+        """
+        if self.copy is None:
+            raise ValueError("A model without a copy mechanism generates every word.")
+        decoded = self.decode(self._shift_right(ys), encoded)
+        logits, modes, sources = self.distribution(decoded, encoded)
+        return copy.explain(logits, ys, modes, sources, encoded.query, encoded.persona)
+
     def reorder_decoder_incremental_state(self, cache: list[KeyValue], rows) -> list[KeyValue]:
         """The cache's rows in the order ``rows`` (B,): beams that go on, each from its parent."""
         rows = torch.as_tensor(rows, device=cache[0].key.device)
