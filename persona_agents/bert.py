@@ -1,30 +1,30 @@
-"""
-Which BERT: ``--bert-model auto|NAME|PATH|none`` and ``--bert-init``.
-
-BERT gives configuration, vocabulary and weights. A hub name is looked up on disk first; when it is
-not there the hub is asked once, with a short time limit, so that an unreachable hub is an error at
-once rather than after minutes of retries.
-"""
+"""Which BERT: ``--bert-model auto|NAME|PATH|none``, and what is loaded from it."""
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
-import warnings
+from persona_agents.pretrained import HUB_TIMEOUT, Family, quiet  # noqa: F401
 
-from persona_agents.errors import PersonaAgentsError
-from persona_agents.text import task_language
-
-BY_LANGUAGE = {"zh": "bert-base-chinese", "en": "bert-base-uncased"}
-# Sizes when there is no BERT to take them from.
-SMALL = {
-    "embedding_size": 256,
-    "n_heads": 4,
-    "ffn_size": 1024,
-    "n_encoder_layers": 3,
-    "n_decoder_layers": 3,
-}
+BERT = Family(
+    name="BERT",
+    option="bert_model",
+    by_language={"zh": "bert-base-chinese", "en": "bert-base-uncased"},
+    model_types=("bert",),
+    files="config.json, vocab.txt",
+    sizes={
+        "embedding_size": 256,
+        "n_heads": 4,
+        "ffn_size": 1024,
+        "n_encoder_layers": 3,
+        "n_decoder_layers": 3,  # the decoder's, which is not BERT's
+    },
+    config_keys={
+        "embedding_size": "hidden_size",
+        "n_heads": "num_attention_heads",
+        "ffn_size": "intermediate_size",
+        "n_encoder_layers": "num_hidden_layers",
+    },
+)
+SMALL = BERT.sizes
 N_POSITIONS = 512
 _DESCRIPTION = (
     "vocab_size",
@@ -39,7 +39,9 @@ _DESCRIPTION = (
     "initializer_range",
     "pad_token_id",
 )
-HUB_TIMEOUT = 5  # seconds
+is_none, resolve, size = BERT.is_none, BERT.resolve, BERT.size
+check_options, check_sizes_kept = BERT.check_options, BERT.check_sizes_kept
+reject_vocabulary = BERT.reject_vocabulary
 
 
 def add_cmdline_args(parser) -> None:
@@ -79,60 +81,6 @@ def add_size_args(parser) -> None:
         )
 
 
-def is_none(opt) -> bool:
-    """Whether the agent works without any BERT."""
-    return opt.get("bert_model", "auto") == "none"
-
-
-def resolve(opt) -> str:
-    """The hub name or folder meant by ``--bert-model``; `auto` by the language of the task."""
-    name = opt.get("bert_model", "auto")
-    if name == "auto":
-        return BY_LANGUAGE[task_language(opt.get("task") or "")]
-    return os.path.expanduser(name)
-
-
-def size(opt, name: str) -> int:
-    """A size option under ``--bert-model none``, with its default."""
-    given = opt.get(name)
-    return SMALL[name] if given is None else given
-
-
-def check_options(opt) -> None:
-    """Raise for sizes that cannot be, before anything is built or written."""
-    for name in SMALL:
-        if opt.get(name) is None:
-            continue
-        option = "--" + name.replace("_", "-")
-        if opt[name] < 1:
-            raise PersonaAgentsError(f"{option} {opt[name]}: must be at least 1.")
-        if not is_none(opt) and name != "n_decoder_layers":
-            raise PersonaAgentsError(
-                f"{option} has no effect with --bert-model {opt.get('bert_model', 'auto')}: this "
-                "size is BERT's. Leave it out, or use --bert-model none."
-            )
-    if is_none(opt) and size(opt, "embedding_size") % size(opt, "n_heads"):
-        raise PersonaAgentsError(
-            f"--embedding-size {size(opt, 'embedding_size')} cannot be divided among --n-heads "
-            f"{size(opt, 'n_heads')}: make it a multiple."
-        )
-
-
-def check_sizes_kept(opt, description: dict) -> None:
-    """Raise for a size option that a saved model, described so, does not have."""
-    for name, key in (
-        ("embedding_size", "hidden_size"),
-        ("n_heads", "num_attention_heads"),
-        ("ffn_size", "intermediate_size"),
-        ("n_encoder_layers", "num_hidden_layers"),
-    ):
-        if opt.get(name) not in (None, description[key]):
-            raise PersonaAgentsError(
-                f"--{name.replace('_', '-')} {opt[name]}: the saved model has {description[key]}. "
-                "Leave the option out, or give --model-file a new path to train another model."
-            )
-
-
 def small_config(opt, vocab_size: int, pad_id: int):
     """Configuration of a BERT of our own, for ``--bert-model none``."""
     from transformers import BertConfig
@@ -150,26 +98,26 @@ def small_config(opt, vocab_size: int, pad_id: int):
 
 def load_config(name: str):
     """Configuration of a BERT on disk or on the hub."""
-    return _load(
-        name, "configuration", lambda loader, **kw: loader.BertConfig.from_pretrained(name, **kw)
+    return BERT.load(
+        name, "configuration", lambda library, **kw: library.BertConfig.from_pretrained(name, **kw)
     )
 
 
 def load_tokenizer(name: str):
     """Tokenizer of a BERT on disk or on the hub."""
-    return _load(
+    return BERT.load(
         name,
         "vocabulary",
-        lambda loader, **kw: loader.BertTokenizerFast.from_pretrained(name, **kw),
+        lambda library, **kw: library.BertTokenizerFast.from_pretrained(name, **kw),
     )
 
 
 def load_weights(name: str, config):
     """``BertModel`` without pooler, with its pretrained weights."""
-    return _load(
+    return BERT.load(
         name,
         "weights",
-        lambda loader, **kw: loader.BertModel.from_pretrained(
+        lambda library, **kw: library.BertModel.from_pretrained(
             name, config=config, add_pooling_layer=False, **kw
         ),
     )
@@ -177,7 +125,7 @@ def load_weights(name: str, config):
 
 def build(config):
     """``BertModel`` with random weights; no pooler, since unused parameters break DDP."""
-    with _quiet() as transformers:
+    with quiet() as transformers:
         return transformers.BertModel(config, add_pooling_layer=False)
 
 
@@ -188,91 +136,5 @@ def describe(config) -> dict:
 
 def from_description(description: dict):
     """The configuration that :func:`describe` was given."""
-    with _quiet() as transformers:
+    with quiet() as transformers:
         return transformers.BertConfig(**description)
-
-
-def reject_vocabulary(opt, model_size: int, dictionary_size: int) -> None:
-    """Raise for a dictionary that is not the model's."""
-    raise PersonaAgentsError(
-        f"The dictionary has {dictionary_size} entries, the model of --bert-model "
-        f"{opt.get('bert_model')} {model_size}. If {opt.get('dict_file')} belongs to another model, "
-        "give --model-file or --dict-file a new path."
-    )
-
-
-@contextlib.contextmanager
-def _quiet():
-    """transformers without its notes on pooler weights and on torch's internals."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)
-        import transformers
-
-        before = transformers.logging.get_verbosity()
-        transformers.logging.set_verbosity_error()
-        try:
-            yield transformers
-        finally:
-            transformers.logging.set_verbosity(before)
-
-
-def _load(name: str, what: str, loader):
-    if os.path.isdir(name):
-        _check_folder(name)
-    elif os.path.exists(name) or name.startswith((".", "/", "~")) or name.count("/") > 1:
-        raise PersonaAgentsError(
-            f"--bert-model {name}: there is no such folder. Give the folder that holds BERT's "
-            "config.json, vocab.txt and weights, a hub name, or `none`."
-        )
-    with _quiet() as transformers:
-        try:
-            return loader(transformers, local_files_only=True)
-        except Exception as error:
-            if os.path.isdir(name):
-                raise PersonaAgentsError(
-                    f"--bert-model {name}: the {what} in this folder cannot be loaded: {error}"
-                ) from error
-        _check_hub(name)
-        try:
-            return loader(transformers)
-        except Exception as error:
-            raise PersonaAgentsError(
-                f"--bert-model {name}: the hub gives no {what} under this name: {error}"
-            ) from error
-
-
-def _check_folder(folder: str) -> None:
-    path = os.path.join(folder, "config.json")
-    try:
-        with open(path, encoding="utf-8") as file:
-            kind = json.load(file).get("model_type")
-    except FileNotFoundError:
-        kind, reason = None, "it has no config.json"
-    except (OSError, ValueError, AttributeError) as error:
-        kind, reason = None, f"its config.json cannot be read ({error})"
-    else:
-        reason = f"its config.json describes a model of type {kind!r}"
-    if kind != "bert":
-        raise PersonaAgentsError(
-            f"--bert-model {folder}: this folder holds no BERT: {reason}. Give a folder saved from a "
-            "BertModel, a hub name such as bert-base-uncased, or `none`."
-        )
-
-
-def _check_hub(name: str) -> None:
-    import requests
-
-    endpoint = os.environ.get("HF_ENDPOINT", "https://huggingface.co").rstrip("/")
-    offline = os.environ.get("HF_HUB_OFFLINE", "0").lower() in ("1", "true", "yes", "on")
-    reason = "HF_HUB_OFFLINE is set" if offline else None
-    if not offline:
-        try:
-            requests.head(endpoint, timeout=HUB_TIMEOUT)
-        except requests.RequestException as error:
-            reason = f"{endpoint} cannot be reached ({type(error).__name__})"
-    if reason:
-        raise PersonaAgentsError(
-            f"BERT model {name!r} is not on this machine and cannot be downloaded: {reason}. Give "
-            "--bert-model the folder of a BERT that you have, or --bert-model none for a small "
-            "model without BERT."
-        )
