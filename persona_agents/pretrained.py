@@ -28,11 +28,12 @@ class Family:
         name: what messages call it.
         option: the option that chooses one, e.g. ``bert_model``.
         by_language: hub names that `auto` stands for.
-        model_types: what its config.json calls itself.
+        model_types: what its config.json calls itself; () for any.
         files: files of its folder, for messages.
         sizes: size options and their defaults without a pretrained model.
         config_keys: where a description of a configuration holds these sizes; sizes that are not
             the pretrained model's own are not in it.
+        without: what to do without such a model, for messages; "" where the option knows `none`.
     """
 
     name: str
@@ -42,6 +43,7 @@ class Family:
     files: str
     sizes: dict
     config_keys: dict
+    without: str = ""
 
     @property
     def flag(self) -> str:
@@ -95,6 +97,10 @@ class Family:
 
     # -- files -----------------------------------------------------------------------------------
 
+    @property
+    def _no_model(self) -> str:
+        return self.without or "`none`"
+
     def load(self, name: str, what: str, loader):
         """
         Something of a model on disk or on the hub.
@@ -108,7 +114,7 @@ class Family:
         elif os.path.exists(name) or name.startswith((".", "/", "~")) or name.count("/") > 1:
             raise PersonaAgentsError(
                 f"{self.flag} {name}: there is no such folder. Give the folder that holds "
-                f"{self.name}'s {self.files} and weights, a hub name, or `none`."
+                f"{self.name}'s {self.files} and weights, a hub name, or {self._no_model}."
             )
         with quiet() as transformers:
             try:
@@ -137,11 +143,11 @@ class Family:
             kind, reason = None, f"its config.json cannot be read ({error})"
         else:
             reason = f"its config.json describes a model of type {kind!r}"
-        if kind not in self.model_types:
+        if kind is None or (self.model_types and kind not in self.model_types):
             raise PersonaAgentsError(
                 f"{self.flag} {folder}: this folder holds no {self.name}: {reason}. Give a folder "
                 f"saved from a {self.name} model, a hub name such as {self.by_language['en']}, or "
-                "`none`."
+                f"{self._no_model}."
             )
 
     def _check_hub(self, name: str) -> None:
@@ -159,7 +165,8 @@ class Family:
             raise PersonaAgentsError(
                 f"{self.name} model {name!r} is not on this machine and cannot be downloaded: "
                 f"{reason}. Give {self.flag} the folder of a {self.name} that you have, or "
-                f"{self.flag} none for a small model without {self.name}."
+                + (self.without or f"{self.flag} none for a small model without {self.name}")
+                + "."
             )
 
     def reject_vocabulary(self, opt, model_size: int, dictionary_size: int) -> None:
