@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import torch
 from parlai.core.torch_generator_agent import TorchGeneratorAgent
-from parlai.utils.misc import warn_once
 from torch import nn
 
 from persona_agents import bert
 from persona_agents.agents.recipe import PersonaRecipe
+from persona_agents.models.generator import SpecialIds
 
 
 class TargetNLL(nn.Module):
@@ -30,25 +30,14 @@ class TargetNLL(nn.Module):
         return (-log_probs.squeeze(-1)).masked_fill(target == self.pad_id, 0.0)
 
 
-class PersonaGeneratorAgent(PersonaRecipe, TorchGeneratorAgent):
-    """
-    An agent whose model returns log-probabilities of the target words, and whose sizes are BERT's.
+class ScoringAgent(PersonaRecipe, TorchGeneratorAgent):
+    """An agent whose model returns the log-probabilities of the target words."""
 
-    Sub-classes implement ``build_model``, which stores ``bert_config`` in the options, and
-    ``pretrained_parameters``.
-    """
-
-    SAVED = ("bert_config",)
-
-    @classmethod
-    def check_options(cls, opt) -> None:
-        bert.check_options(opt)
-        super().check_options(opt)
-
-    def _n_positions(self) -> int:
-        return self.module.bert.config.max_position_embeddings
-
-    # -- loss ------------------------------------------------------------------------------------
+    @property
+    def special_ids(self) -> SpecialIds:
+        """Ids of the special tokens, for the model."""
+        unknown = self.dict[self.dict.unk_token]
+        return SpecialIds(self.NULL_IDX, self.START_IDX, self.END_IDX, unknown)
 
     def build_criterion(self):
         return TargetNLL(self.NULL_IDX)
@@ -57,15 +46,12 @@ class PersonaGeneratorAgent(PersonaRecipe, TorchGeneratorAgent):
         """ParlAI's loss and metrics; the whole mixture is built only to show token details."""
         if not (return_output and self.show_token_details):
             return super().compute_loss(batch, return_output)
-        loss, (_, best, encoded) = super().compute_loss(batch, return_output=True)
+        loss, (_, best, encoded, *_) = super().compute_loss(batch, return_output=True)
         log_probs, _ = self.module.decode_forced(encoded, batch.label_vec)  # (B, T, V)
         return loss, (log_probs, best, encoded)
 
     def rank_eval_label_candidates(self, batch, batchsize):
         """Rank candidates by their mean log-probability per token."""
-        if batch.candidate_vecs is None:
-            warn_once("--rank-candidates: the task gives no label candidates, nothing is ranked.")
-            return None, None
         encoded = self.module.encoder(*self._encoder_input(batch))
         texts, scores = [], []
         for i in range(batchsize):
@@ -80,7 +66,24 @@ class PersonaGeneratorAgent(PersonaRecipe, TorchGeneratorAgent):
             scores.append(loss[order].tolist())
         return texts, scores
 
-    # -- checkpoints -----------------------------------------------------------------------------
+
+class PersonaGeneratorAgent(ScoringAgent):
+    """
+    An agent whose model's sizes are BERT's.
+
+    Sub-classes implement ``build_model``, which stores ``bert_config`` in the options, and
+    ``pretrained_parameters``.
+    """
+
+    SAVED = ("bert_config",)
+
+    @classmethod
+    def check_options(cls, opt) -> None:
+        bert.check_options(opt)
+        super().check_options(opt)
+
+    def _n_positions(self) -> int:
+        return self.module.bert.config.max_position_embeddings
 
     def bert_config(self, saved: dict | None):
         """

@@ -5,7 +5,7 @@ from __future__ import annotations
 from persona_agents import bert
 from persona_agents.agents.base import PersonaGeneratorAgent
 from persona_agents.agents.provenance import Provenance
-from persona_agents.models.hcm import HCM, SpecialIds
+from persona_agents.models.hcm import HCM
 
 
 class HCMAgent(Provenance, PersonaGeneratorAgent):
@@ -51,7 +51,7 @@ class HCMAgent(Provenance, PersonaGeneratorAgent):
         opt["n_decoder_layers"] = self._n_decoder_layers(config, saved or {})
         model = HCM(
             bert.build(config) if init != "all" else bert.load_weights(bert.resolve(opt), config),
-            SpecialIds(self.NULL_IDX, self.START_IDX, self.END_IDX, self.dict[self.dict.unk_token]),
+            self.special_ids,
             opt["n_decoder_layers"],
             opt["copy"],
             opt["dropout"],

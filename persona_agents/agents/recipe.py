@@ -183,7 +183,10 @@ class PersonaRecipe:
 
     def eval_step(self, batch):
         """Validating (gold replies at hand) between training steps generates only on demand."""
-        wanted = self.skip_generation
+        wanted = self.skip_generation, self.rank_candidates
+        if self.rank_candidates and batch.candidate_vecs is None:
+            warn_once("--rank-candidates: the task gives no label candidates, nothing is ranked.")
+            self.rank_candidates = False
         validating = self._has_trained and batch.label_vec is not None
         if validating and not self.opt.get("validation_generate"):
             self.skip_generation = True
@@ -191,7 +194,7 @@ class PersonaRecipe:
             with self.precision.autocast():
                 return super().eval_step(batch)
         finally:
-            self.skip_generation = wanted
+            self.skip_generation, self.rank_candidates = wanted
 
     # -- training --------------------------------------------------------------------------------
 

@@ -9,6 +9,8 @@ from torch import nn
 
 from persona_agents.models import copy
 
+PERSONA, QUERY = 0, 1  # BERT segments; the response is spoken by the persona's owner: segment 0
+
 
 class SpecialIds(NamedTuple):
     """Ids of BERT's special tokens."""
@@ -29,7 +31,8 @@ class CopyingModel(nn.Module):
     * ``encoder(ids)``: input (B, S) -> what the decoder reads of it, with ``ids`` and ``select(rows)``,
     * ``decode(ids, encoded, cache=None)``: response so far (B, T), beginning with [CLS], after the
       positions in the cache -> the decoder's states, with the new ``cache``,
-    * ``distribution(decoded, encoded)``: logits (B, T, V), modes and sources of ``copy.py``.
+    * ``distribution(decoded, encoded)``: logits (B, T, V), modes and sources of ``copy.py``; without
+      a copy mechanism the latter two are None.
     """
 
     def forward(self, ids: torch.Tensor, ys: torch.Tensor):
@@ -53,6 +56,20 @@ class CopyingModel(nn.Module):
             best = copy.best_word(logits, modes, sources)
         return copy.target_log_prob(logits, ys, modes, sources), best
 
+    def explain(self, encoded, ys: torch.Tensor) -> copy.Explanation:
+        """
+        Where each word of the responses ``ys`` (B, T) comes from, by one teacher-forced pass.
+
+        :raise ValueError: for a model that does not copy.
+        """
+        decoded = self.decode(self._shift_right(ys), encoded)
+        logits, modes, sources = self.distribution(decoded, encoded)
+        if modes is None:
+            raise ValueError("A model without a copy mechanism generates every word.")
+        words, segments = self.words(encoded.ids), self.segments(encoded.ids)
+        query, persona = words & segments.eq(QUERY), words & segments.eq(PERSONA)
+        return copy.explain(logits, ys, modes, sources, query, persona)
+
     def decode_forced(self, encoded, ys: torch.Tensor):
         """The whole mixture under teacher forcing: log-probabilities (B, T, V) and argmax."""
         log_probs, _ = self.decoder(self._shift_right(ys), encoded)
@@ -62,6 +79,10 @@ class CopyingModel(nn.Module):
         """Where inputs (B, S) hold words, [UNK] among them: bool (B, S), special tokens excluded."""
         special = self.special
         return ids.ne(special.pad) & ids.ne(special.start) & ids.ne(special.end)
+
+    def segments(self, ids: torch.Tensor) -> torch.Tensor:
+        """Segment of each input position (B, S): the query's begins at the second [CLS]."""
+        return (ids.eq(self.special.start).cumsum(dim=1) > 1).long()
 
     def _shift_right(self, ys: torch.Tensor) -> torch.Tensor:
         # target g_1 … g_m [SEP]  ->  decoder input [CLS] g_1 … g_m

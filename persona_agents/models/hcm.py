@@ -14,9 +14,7 @@ from torch import nn
 
 from persona_agents.models import copy
 from persona_agents.models.attention import KeyValue, MultiHeadAttention
-from persona_agents.models.generator import CopyingModel, SpecialIds
-
-PERSONA, QUERY = 0, 1  # BERT segments; the response is spoken by the persona's owner: segment 0
+from persona_agents.models.generator import PERSONA, QUERY, CopyingModel, SpecialIds
 
 
 class Encoded(NamedTuple):
@@ -177,10 +175,6 @@ class HCM(CopyingModel):
             token_type_ids=torch.full_like(ids, PERSONA),
         )
 
-    def segments(self, ids: torch.Tensor) -> torch.Tensor:
-        """Segment of each input position (B, S): the query's begins at the second [CLS]."""
-        return (ids.eq(self.special.start).cumsum(dim=1) > 1).long()
-
     def encoder(self, ids: torch.Tensor) -> Encoded:
         """Eqs. 2 and 3: input ids (B, S) -> what the decoder reads of them."""
         segments = self.segments(ids)
@@ -259,18 +253,6 @@ class HCM(CopyingModel):
         if self.copy is None:
             return logits, None, None
         return logits, self.copy_modes(decoded, encoded), self.copy_sources(decoded, encoded)
-
-    def explain(self, encoded: Encoded, ys: torch.Tensor) -> copy.Explanation:
-        """
-        Where each word of the responses ``ys`` (B, T) comes from, by one teacher-forced pass.
-
-        :raise ValueError: for a model with ``copy_mode='none'``.
-        """
-        if self.copy is None:
-            raise ValueError("A model without a copy mechanism generates every word.")
-        decoded = self.decode(self._shift_right(ys), encoded)
-        logits, modes, sources = self.distribution(decoded, encoded)
-        return copy.explain(logits, ys, modes, sources, encoded.query, encoded.persona)
 
     def reorder_decoder_incremental_state(self, cache: list[KeyValue], rows) -> list[KeyValue]:
         """The cache's rows in the order ``rows`` (B,): beams that go on, each from its parent."""
