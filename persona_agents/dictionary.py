@@ -58,14 +58,22 @@ class WordPieceDictionaryAgent(DictionaryAgent):
     only where a model puts them. ``len()`` is the size of the vocabulary that BERT was trained on.
     """
 
+    KIND = "WordPiece"
+    FAMILY = bert.BERT  # pretrained models that bring a vocabulary
+
     @classmethod
     def add_cmdline_args(cls, parser, partial_opt=None):
         super().add_cmdline_args(parser, partial_opt)
-        bert.add_cmdline_args(parser)
+        cls.add_family_args(parser)
         parser.set_defaults(
             dict_nulltoken=PAD, dict_starttoken=START, dict_endtoken=END, dict_unktoken=UNKNOWN
         )
         return parser
+
+    @classmethod
+    def add_family_args(cls, parser) -> None:
+        """The option that chooses the pretrained model."""
+        bert.add_cmdline_args(parser)
 
     def __init__(self, opt, shared=None):
         if shared:
@@ -79,21 +87,25 @@ class WordPieceDictionaryAgent(DictionaryAgent):
             _check_not_lost(opt)
             if _init_dictionary(opt):
                 self.load(_init_dictionary(opt))
-            elif bert.is_none(opt):
+            elif self.FAMILY.is_none(opt):
                 self._adopt(
-                    _new_tokenizer(models.WordPiece(self._start_vocabulary(), unk_token=UNKNOWN))
+                    new_tokenizer(models.WordPiece(self._start_vocabulary(), unk_token=UNKNOWN))
                 )
             else:
-                self._adopt(_from_bert(bert.resolve(opt)))
+                self._adopt(self._from_pretrained(self.FAMILY.resolve(opt)))
 
     def _adopt(self, wordpiece: Tokenizer) -> None:
         """Take the tokenizer's vocabulary for ParlAI's own tables."""
         self.wordpiece = wordpiece
-        self.tok2ind = wordpiece.get_vocab(with_added_tokens=False)
+        self.tok2ind = self._table(wordpiece)
         self.ind2tok = {index: token for token, index in self.tok2ind.items()}
         self.freq.clear()
         self.freq.update(dict.fromkeys(self.tok2ind, 1))
-        self._unk_token_idx = self.tok2ind[UNKNOWN]
+        self._unk_token_idx = self.tok2ind[self.unk_token]
+
+    def _table(self, wordpiece: Tokenizer) -> dict[str, int]:
+        """Ids of the whole vocabulary."""
+        return wordpiece.get_vocab(with_added_tokens=False)
 
     def share(self):
         return {**super().share(), "wordpiece": self.wordpiece}
@@ -102,7 +114,7 @@ class WordPieceDictionaryAgent(DictionaryAgent):
 
     def is_prebuilt(self) -> bool:
         """With BERT's vocabulary, or --init-model's, there is nothing to build from the data."""
-        return not bert.is_none(self.opt) or _init_dictionary(self.opt) is not None
+        return not self.FAMILY.is_none(self.opt) or _init_dictionary(self.opt) is not None
 
     def _start_vocabulary(self) -> dict[str, int]:
         return {token: index for index, token in enumerate((PAD, UNKNOWN, START, END))}
@@ -132,7 +144,7 @@ class WordPieceDictionaryAgent(DictionaryAgent):
             if len(vocabulary) >= limit:
                 break
             vocabulary.setdefault(token, len(vocabulary))
-        self._adopt(_new_tokenizer(models.WordPiece(vocabulary, unk_token=UNKNOWN)))
+        self._adopt(new_tokenizer(models.WordPiece(vocabulary, unk_token=UNKNOWN)))
         self._words.clear()
 
     # -- files -----------------------------------------------------------------------------------
@@ -142,11 +154,11 @@ class WordPieceDictionaryAgent(DictionaryAgent):
         try:
             with open(filename, encoding="utf-8") as file:
                 wordpiece = Tokenizer.from_str(file.read())
-            if _missing(wordpiece):
-                raise ValueError(f"it lacks {_missing(wordpiece)}")
+            if self._missing(wordpiece):
+                raise ValueError(f"it lacks {self._missing(wordpiece)}")
         except Exception as error:  # noqa: BLE001 - the library raises nothing more precise
             raise PersonaAgentsError(
-                f"{filename} is not a WordPiece dictionary of this package ({error}). If it belongs "
+                f"{filename} is not a {self.KIND} dictionary of this package ({error}). If it belongs "
                 "to another agent, give --model-file or --dict-file a new path; if it is damaged, "
                 "delete it and it is made anew."
             ) from None
@@ -181,12 +193,30 @@ class WordPieceDictionaryAgent(DictionaryAgent):
 
     def vec2txt(self, vector, delimiter=" "):
         """Clean text: pieces joined, no spaces between Chinese characters."""
-        special = (PAD, START, END)
         tokens = [self.ind2tok[int(index)] for index in vector]
-        tokens = [token for token in tokens if token not in special]
+        tokens = [token for token in tokens if token not in self._unspoken()]
         if tokens:  # a model may begin a reply in the middle of a word
             tokens[0] = tokens[0].removeprefix("##")
         return tidy(self.wordpiece.decoder.decode(tokens))
+
+    def _unspoken(self) -> tuple[str, ...]:
+        """Tokens that are no part of a text."""
+        return self.null_token, self.start_token, self.end_token
+
+    # -- a pretrained model's vocabulary ---------------------------------------------------------
+
+    def _from_pretrained(self, folder_or_name: str) -> Tokenizer:
+        own = bert.load_tokenizer(folder_or_name).backend_tokenizer
+        if self._missing(own):
+            raise PersonaAgentsError(
+                f"--bert-model {folder_or_name}: its vocabulary lacks {self._missing(own)}, so it "
+                "is not BERT's WordPiece vocabulary."
+            )
+        return new_tokenizer(own.model, own.normalizer, own.pre_tokenizer)
+
+    def _missing(self, tokenizer: Tokenizer) -> str:
+        """The special tokens that a vocabulary lacks, joined by commas."""
+        return ", ".join(t for t in (PAD, UNKNOWN, START, END) if tokenizer.token_to_id(t) is None)
 
 
 def _check_not_lost(opt) -> None:
@@ -199,24 +229,15 @@ def _check_not_lost(opt) -> None:
         )
 
 
-def _new_tokenizer(model, normalizer=None, pre_tokenizer=None) -> Tokenizer:
+def new_tokenizer(model, normalizer=None, pre_tokenizer=None, decoder=None) -> Tokenizer:
+    """A tokenizer that recognises no special token in a text, but the unknown one."""
     tokenizer = Tokenizer(model)
     tokenizer.normalizer = normalizer or normalizers.BertNormalizer(lowercase=True)
     tokenizer.pre_tokenizer = pre_tokenizer or pre_tokenizers.BertPreTokenizer()
-    tokenizer.decoder = decoders.WordPiece(prefix="##", cleanup=False)
-    # A decoded [UNK] is read as unknown again. No other special token is recognised in a text.
-    tokenizer.add_special_tokens([UNKNOWN])
+    tokenizer.decoder = decoder or decoders.WordPiece(prefix="##", cleanup=False)
+    if model.unk_token:  # a decoded [UNK] is read as unknown again
+        tokenizer.add_special_tokens([model.unk_token])
     return tokenizer
-
-
-def _from_bert(folder_or_name: str) -> Tokenizer:
-    own = bert.load_tokenizer(folder_or_name).backend_tokenizer
-    if _missing(own):
-        raise PersonaAgentsError(
-            f"--bert-model {folder_or_name}: its vocabulary lacks {_missing(own)}, so it is not "
-            "BERT's WordPiece vocabulary."
-        )
-    return _new_tokenizer(own.model, own.normalizer, own.pre_tokenizer)
 
 
 def _init_dictionary(opt) -> str | None:
@@ -225,11 +246,6 @@ def _init_dictionary(opt) -> str | None:
         return None
     path = modelzoo_path(opt.get("datapath"), opt["init_model"]) + ".dict"
     return path if os.path.exists(path) else None
-
-
-def _missing(tokenizer: Tokenizer) -> str:
-    """The special tokens that a vocabulary lacks, joined by commas."""
-    return ", ".join(t for t in (PAD, UNKNOWN, START, END) if tokenizer.token_to_id(t) is None)
 
 
 def _words(tokenizer: Tokenizer, text: str) -> list[str]:
