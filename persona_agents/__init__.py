@@ -18,6 +18,10 @@ __version__ = "0.1.0"
 # of this package may carry one of these names: a sub-module would hide the agent.
 AGENTS = {
     "hcm": ("persona_agents.agents.hcm", "HCMAgent"),
+    "s2sa": ("persona_agents.agents.s2sa", "S2SAAgent"),
+    "pgn": ("persona_agents.agents.pgn", "PGNAgent"),
+    "transformer": ("persona_agents.agents.transformer", "TransformerAgent"),
+    "dvs2s": ("persona_agents.agents.dvs2s", "DVS2SAgent"),
 }
 _CLASSES = {class_name: module for module, class_name in AGENTS.values()}
 

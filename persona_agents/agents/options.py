@@ -17,7 +17,7 @@ UNUSABLE = (
     "history_add_global_end_token",
     "special_tok_lst",
 )
-WITHOUT_REPLIES = ("ppl", "loss", "token_acc", "token_em")
+WITHOUT_REPLIES = ("ppl", "char_ppl", "loss", "token_acc", "token_em")
 
 
 def check(opt, optimizers=("adamw",)) -> None:
@@ -49,6 +49,13 @@ def check(opt, optimizers=("adamw",)) -> None:
             "--validation-generate true, or use --validation-metric ppl.",
         )
     _check_files(opt)
+
+
+def check_sizes(opt, *names) -> None:
+    """Raise PersonaAgentsError for one of these size options that is less than 1."""
+    for name in names:
+        if opt.get(name, 1) < 1:
+            _refuse(name, f"{opt[name]}: must be at least 1.")
 
 
 def check_for_agent(opt) -> None:
