@@ -41,6 +41,14 @@ def minilm() -> str:
     return str(Path(spec.origin).parent / "model")
 
 
+@pytest.fixture(scope="session")
+def copying_model(tmp_path_factory) -> str:
+    """The file of a small HCM that copies from personas in Chinese and English."""
+    import chatting
+
+    return chatting.train(tmp_path_factory.mktemp("copying"))
+
+
 @pytest.fixture
 def run_parlai(run_parlai_commands):
     """Run the ``parlai`` command in a new process that starts in an empty folder.
