@@ -232,7 +232,9 @@ def _check_not_lost(opt) -> None:
 def new_tokenizer(model, normalizer=None, pre_tokenizer=None, decoder=None) -> Tokenizer:
     """A tokenizer that recognises no special token in a text, but the unknown one."""
     tokenizer = Tokenizer(model)
-    tokenizer.normalizer = normalizer or normalizers.BertNormalizer(lowercase=True)
+    if normalizer is None:
+        normalizer = normalizers.BertNormalizer(lowercase=True)
+    tokenizer.normalizer = normalizer
     tokenizer.pre_tokenizer = pre_tokenizer or pre_tokenizers.BertPreTokenizer()
     tokenizer.decoder = decoder or decoders.WordPiece(prefix="##", cleanup=False)
     if model.unk_token:  # a decoded [UNK] is read as unknown again

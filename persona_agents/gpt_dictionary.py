@@ -112,7 +112,7 @@ def _read(library, folder_or_name: str, kind: str, **settings) -> Tokenizer:
         )
     return new_tokenizer(
         models.BPE.from_file(words, merges),
-        normalizers.NFC(),
+        normalizers.Sequence([]),  # text as it is
         pre_tokenizers.ByteLevel(add_prefix_space=False),
         decoders.ByteLevel(),
     )

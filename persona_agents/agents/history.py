@@ -43,20 +43,33 @@ class PersonaHistory(History):
         """
         ``[CLS] p_1 … p_k [SEP] [CLS] q [SEP]`` (eq. 2), every earlier turn closed by [SEP] too.
 
-        Too long an input loses its oldest turns first, then the beginning of the query, and only
-        then the end of the persona.
-
-        :param limit: greatest length, or None.
+        :param limit: greatest length, or None; :meth:`parts` says what is cut.
         :return: ids, and the length before anything was cut.
         """
         start, end = self.dict[self.dict.start_token], self.dict[self.dict.end_token]
+        persona, turns, whole = self.parts(limit, n_special=3)
+        query = [word for turn in turns for word in (*turn, end)]
+        return [start, *persona, end, start, *query], whole
+
+    def parts(self, limit: int | None, n_special: int):
+        """
+        Ids of the persona's words and of each turn, cut to a length.
+
+        Too long an input loses its oldest turns first, then the beginning of the query, and only
+        then the end of the persona.
+
+        :param limit: greatest length of the input, or None.
+        :param n_special: special tokens in it, beside one for each turn.
+        :return: the persona's ids, a list of ids for each turn (at least one), and the input's
+            length before anything was cut.
+        """
         persona = [word for sentence in self.persona for word in self.parse(sentence)]
         turns = [list(turn) for turn in self.history_vecs] or [[]]
         if self.temp_history:
             turns[-1] += self.parse(self.temp_history)
 
         def length():
-            return 3 + len(persona) + sum(len(turn) + 1 for turn in turns)
+            return n_special + len(persona) + sum(len(turn) + 1 for turn in turns)
 
         whole = length()
         if limit is not None:
@@ -66,5 +79,4 @@ class PersonaHistory(History):
             from_query = min(excess, len(turns[0]))
             turns[0] = turns[0][from_query:]
             persona = persona[: max(0, len(persona) - (excess - from_query))]
-        query = [word for turn in turns for word in (*turn, end)]
-        return [start, *persona, end, start, *query], whole
+        return persona, turns, whole
