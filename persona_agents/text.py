@@ -92,7 +92,8 @@ def task_language(task: str) -> str:
     """
 
     def is_chinese(name: str) -> bool:
-        first, *rest = name.strip().lower().split(":")
+        # a wrapper has the language of the task within
+        first, *rest = re.sub("^(persona_eval:)+", "", name.strip().lower()).split(":")
         parts = [part for piece in rest for part in re.split(r"[^a-z0-9]+", piece)]
         # A full path names the task in its last module but one: parlai.tasks.cpc.agents
         modules = first.split(".")

@@ -6,11 +6,13 @@ import random
 from typing import NamedTuple
 
 from parlai.core.message import Message
+from parlai.core.metrics import SumMetric
 from parlai.core.teachers import FixedDialogTeacher
 from parlai.utils.data import DatatypeHelper
 from parlai.utils.distributed import get_rank, is_distributed, num_workers
 from parlai.utils.misc import AttrDict
 
+from persona_agents.metrics import options, reports
 from persona_agents.persona import format_turn
 
 
@@ -44,11 +46,21 @@ class SingleTurnTeacher(FixedDialogTeacher):
     the shared `index.value`, the number of draws made less one, is all there is to save and restore.
     Every other datatype goes in the order of the files.
 
+    It reports this package's metrics too where `--metrics` names them. A sample without a label is
+    counted, and judged by those metrics that need none; ParlAI's own teachers leave it out of all.
+
     Subclasses implement `load(opt, fold)`.
     """
 
+    @classmethod
+    def add_cmdline_args(cls, parser, partial_opt=None):
+        super().add_cmdline_args(parser, partial_opt)
+        options.add_cmdline_args(parser)
+        return parser
+
     def __init__(self, opt, shared=None):
         super().__init__(opt, shared)
+        self.recorder = reports.Recorder(opt, shared["recorder"] if shared else None)
         self.id = opt["task"]
         self.random = False  # the base class's name for drawing with replacement
         self.shuffled = self.datatype == "train"
@@ -67,8 +79,30 @@ class SingleTurnTeacher(FixedDialogTeacher):
 
     def share(self):
         shared = super().share()
-        shared.update(samples=self.samples, order=self.order)
+        shared.update(samples=self.samples, order=self.order, recorder=self.recorder.scorer)
         return shared
+
+    def reset(self):
+        super().reset()
+        self.recorder.reset()
+
+    def process_action(self, action: Message) -> Message:
+        if "labels" in action and not action["labels"]:
+            action.pop("labels")  # ParlAI and its agents stumble over an empty list
+        self.recorder.asked(action)
+        return super().process_action(action)
+
+    def observe(self, observation):
+        if self.lastY is not None or self.last_act is None or self.last_act.is_padding():
+            return super().observe(observation)
+        self.metrics.clear_recent()
+        found = self.recorder.answered((), observation)
+        reports.note(self.metrics, observation, {"exs": SumMetric(1), **found})
+        return observation
+
+    def custom_evaluation(self, teacher_action, labels, model_response) -> None:
+        for name, metric in self.recorder.answered(labels, model_response).items():
+            self.metrics.add(name, metric)
 
     def num_episodes(self) -> int:
         return len(self.samples)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from parlai.core.message import Message
-from parlai.core.metrics import SumMetric
 from parlai.utils.data import DatatypeHelper
 from persona_agents.tasks.base import SingleTurnTeacher, WholeDialogueTeacher
 from persona_agents.tasks.content_words import add_filter_arguments, filter_rule
@@ -115,14 +114,6 @@ class OfficialTestTeacher(SingleTurnTeacher):
         if sample.response is not None:
             message["labels"] = [sample.response]
         return message
-
-    def observe(self, observation):
-        """Count what has no label too; ParlAI's own teachers leave it out of every metric."""
-        if self.lastY is not None or self.last_act is None or self.last_act.is_padding():
-            return super().observe(observation)
-        self.metrics.clear_recent()
-        self.metrics.add("exs", SumMetric(1))
-        return observation
 
 
 class MiniTeacher(SingleTurnTeacher):
