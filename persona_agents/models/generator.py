@@ -68,7 +68,11 @@ class CopyingModel(nn.Module):
             raise ValueError("A model without a copy mechanism generates every word.")
         words, segments = self.words(encoded.ids), self.segments(encoded.ids)
         query, persona = words & segments.eq(QUERY), words & segments.eq(PERSONA)
-        return copy.explain(logits, ys, modes, sources, query, persona)
+        return copy.explain(logits, ys, modes, self.at_input(sources, encoded), query, persona)
+
+    def at_input(self, sources, encoded):
+        """The sources over the S positions of the input, for models whose own are others."""
+        return sources
 
     def decode_forced(self, encoded, ys: torch.Tensor):
         """The whole mixture under teacher forcing: log-probabilities (B, T, V) and argmax."""

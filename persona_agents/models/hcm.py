@@ -17,21 +17,42 @@ from persona_agents.models.attention import KeyValue, MultiHeadAttention
 from persona_agents.models.generator import PERSONA, QUERY, CopyingModel, SpecialIds
 
 
+class Source(NamedTuple):
+    """
+    The words of the query or of the persona, special tokens excluded, moved to the left.
+
+    N is their greatest number in a row of the batch: the decoder computes nothing for other words.
+    """
+
+    position: torch.Tensor  # (B, N) where each stands in the input
+    word: torch.Tensor  # (B, N) bool: False at padding
+    copyable: torch.Tensor  # (B, N) bool: words that are not [UNK]
+    ids: torch.Tensor  # (B, N)
+    hidden: torch.Tensor  # (B, N, d) H_Q or H_P, rows of eq. 3's H
+    keys: list[KeyValue]  # for each decoder layer, (B, H, N, d/H)
+
+    def select(self, rows: torch.Tensor) -> Source:
+        """The rows (B',) of the batch in that order, repeats allowed."""
+        tensors = (part.index_select(0, rows) for part in self[:-1])
+        return Source(*tensors, [keys.select(rows) for keys in self.keys])
+
+    def in_input(self, values: torch.Tensor, length: int) -> torch.Tensor:
+        """Values (B, T, N) of the words at their places in the input, (B, T, S), zero elsewhere."""
+        values = values * self.word.unsqueeze(1)
+        places = self.position.unsqueeze(1).expand_as(values)
+        return values.new_zeros(*values.shape[:2], length).scatter(-1, places, values)
+
+
 class Encoded(NamedTuple):
-    """What the decoder reads of one batch of inputs; every field's first dimension is B."""
+    """What the decoder reads of one batch of inputs."""
 
     ids: torch.Tensor  # (B, S) input words
-    hidden: torch.Tensor  # (B, S, d) H of eq. 3
-    query: torch.Tensor  # (B, S) bool: rows of H that are H_Q, special tokens excluded
-    persona: torch.Tensor  # (B, S) bool: rows of H that are H_P
-    query_keys: list[KeyValue]  # for each decoder layer, (B, H, S, d/H)
-    persona_keys: list[KeyValue]
+    query: Source
+    persona: Source
 
     def select(self, rows: torch.Tensor) -> Encoded:
         """The rows (B',) of the batch in that order, repeats allowed (beams of one input)."""
-        tensors = (part.index_select(0, rows) for part in self[:4])
-        keys = ([source.select(rows) for source in part] for part in self[4:])
-        return Encoded(*tensors, *keys)
+        return Encoded(self.ids.index_select(0, rows), *(part.select(rows) for part in self[1:]))
 
 
 class DecoderLayer(nn.Module):
@@ -61,33 +82,24 @@ class DecoderLayer(nn.Module):
         context, _ = self.self_attention(h, source, visible)
         return self.self_attention_norm(h + self.dropout(context)), source
 
-    def _attend_source(self, attention, norm, h, source, mask, need_weights):
-        context, weights = attention(h, source, mask.unsqueeze(1), need_weights)
+    def _attend_source(self, attention, norm, h, source: Source, layer: int, need_weights: bool):
+        mask = source.word.unsqueeze(1)  # (B, 1, N)
+        context, weights = attention(h, source.keys[layer], mask, need_weights)
         attended = norm(h + self.dropout(context))
         # Where the source is empty the whole sub-layer is skipped.
-        present = mask.any(dim=1)[:, None, None]
+        present = source.word.any(dim=1)[:, None, None]
         return torch.where(present, attended, h), weights
 
-    def attend_query(self, h, encoded: Encoded, layer: int, need_weights: bool):
-        """Eq. 6: (h_q, a_q), (B, T, d) and (B, T, S)."""
+    def attend_query(self, h, query: Source, layer: int, need_weights: bool):
+        """Eq. 6: (h_q, a_q), (B, T, d) and (B, T, N)."""
         return self._attend_source(
-            self.query_attention,
-            self.query_attention_norm,
-            h,
-            encoded.query_keys[layer],
-            encoded.query,
-            need_weights,
+            self.query_attention, self.query_attention_norm, h, query, layer, need_weights
         )
 
-    def attend_persona(self, h, encoded: Encoded, layer: int, need_weights: bool):
-        """Eq. 7: (h_p, a_p), (B, T, d) and (B, T, S)."""
+    def attend_persona(self, h, persona: Source, layer: int, need_weights: bool):
+        """Eq. 7: (h_p, a_p), (B, T, d) and (B, T, N)."""
         return self._attend_source(
-            self.persona_attention,
-            self.persona_attention_norm,
-            h,
-            encoded.persona_keys[layer],
-            encoded.persona,
-            need_weights,
+            self.persona_attention, self.persona_attention_norm, h, persona, layer, need_weights
         )
 
     def feed_forward(self, h: torch.Tensor) -> torch.Tensor:
@@ -101,8 +113,8 @@ class Decoded(NamedTuple):
 
     hidden: torch.Tensor  # (B, T, d) H_r
     embedded: torch.Tensor  # (B, T, d) e, the decoder's input embedding
-    query_attention: torch.Tensor | None  # (B, T, S) a_q
-    persona_attention: torch.Tensor | None  # (B, T, S) a_p
+    query_attention: torch.Tensor | None  # (B, T, N) a_q
+    persona_attention: torch.Tensor | None  # (B, T, N) a_p
     cache: list[KeyValue]  # self-attention keys and values of each layer
 
 
@@ -186,12 +198,31 @@ class HCM(CopyingModel):
         word = self.words(ids)
         return Encoded(
             ids,
-            hidden,
-            word & segments.eq(QUERY),
-            word & segments.eq(PERSONA),
-            [layer.query_attention.project(hidden) for layer in self.layers],
-            [layer.persona_attention.project(hidden) for layer in self.layers],
+            self._source(
+                ids,
+                hidden,
+                word & segments.eq(QUERY),
+                [layer.query_attention for layer in self.layers],
+            ),
+            self._source(
+                ids,
+                hidden,
+                word & segments.eq(PERSONA),
+                [layer.persona_attention for layer in self.layers],
+            ),
         )
+
+    def _source(self, ids, hidden, member, attentions) -> Source:
+        """The rows of H (B, S, d) that are H_Q or H_P, as ``member`` (B, S) says."""
+        length = max(1, int(member.sum(dim=1).max()))
+        # members first, each in its place among them
+        position = member.byte().sort(dim=1, descending=True, stable=True)[1][:, :length]
+        places = position.unsqueeze(-1).expand(-1, -1, hidden.size(-1))
+        ids, word = ids.gather(1, position), member.gather(1, position)  # (B, N)
+        hidden = hidden.gather(1, places)  # (B, N, d)
+        copyable = word & ids.ne(self.special.unknown)
+        keys = [attention.project(hidden) for attention in attentions]
+        return Source(position, word, copyable, ids, hidden, keys)
 
     # -- decoder ---------------------------------------------------------------------------------
 
@@ -210,41 +241,42 @@ class HCM(CopyingModel):
         for i, layer in enumerate(self.layers):
             need_weights = self.copy is not None and i + 1 == len(self.layers)
             h, keys = layer.attend_self(h, None if cache is None else cache[i])
-            h, query_attention = layer.attend_query(h, encoded, i, need_weights)
-            h, persona_attention = layer.attend_persona(h, encoded, i, need_weights)
+            h, query_attention = layer.attend_query(h, encoded.query, i, need_weights)
+            h, persona_attention = layer.attend_persona(h, encoded.persona, i, need_weights)
             h = layer.feed_forward(h)
             new_cache.append(keys)
         return Decoded(h, embedded, query_attention, persona_attention, new_cache)
 
     def copy_sources(self, decoded: Decoded, encoded: Encoded) -> copy.Sources:
-        """Eqs. 10 and 11: p_query and p_persona over input positions, [UNK] left out."""
-        known = encoded.ids.ne(self.special.unknown)  # (B, S)
+        """Eqs. 10 and 11: p_query and p_persona over the query's, then the persona's words."""
+        query, persona = encoded.query, encoded.persona
+        from_query = copy.copy_distribution(decoded.query_attention, query.copyable)
+        from_persona = copy.copy_distribution(decoded.persona_attention, persona.copyable)
         return copy.Sources(
-            encoded.ids,
-            copy.copy_distribution(decoded.query_attention, encoded.query & known),
-            copy.copy_distribution(decoded.persona_attention, encoded.persona & known),
+            torch.cat((query.ids, persona.ids), dim=1),  # (B, S'), both N together
+            nn.functional.pad(from_query, (0, persona.ids.size(1))),  # (B, T, S')
+            nn.functional.pad(from_persona, (query.ids.size(1), 0)),  # (B, T, S')
         )
 
     def copy_modes(self, decoded: Decoded, encoded: Encoded) -> copy.Modes:
         """Eqs. 12-15: context vectors C_q and C_p, then p_gen, beta and gamma."""
         c_query, c_persona = self.contexts(decoded, encoded)
-        known = encoded.ids.ne(self.special.unknown)  # (B, S)
         return self.copy(
             c_query,
             c_persona,
             decoded.hidden,
             decoded.embedded,
-            (encoded.query & known).any(dim=1),
-            (encoded.persona & known).any(dim=1),
+            encoded.query.copyable.any(dim=1),
+            encoded.persona.copyable.any(dim=1),
         )
 
     @staticmethod
     def contexts(decoded: Decoded, encoded: Encoded) -> tuple[torch.Tensor, torch.Tensor]:
         """Eqs. 12 and 13: C_q = a_q H_Q and C_p = a_p H_P, each (B, T, d)."""
-        hidden = encoded.hidden
+        query, persona = encoded.query.hidden, encoded.persona.hidden
         return (
-            decoded.query_attention.to(hidden.dtype) @ hidden,
-            decoded.persona_attention.to(hidden.dtype) @ hidden,
+            decoded.query_attention.to(query.dtype) @ query,
+            decoded.persona_attention.to(persona.dtype) @ persona,
         )
 
     def distribution(self, decoded: Decoded, encoded: Encoded):
@@ -253,6 +285,15 @@ class HCM(CopyingModel):
         if self.copy is None:
             return logits, None, None
         return logits, self.copy_modes(decoded, encoded), self.copy_sources(decoded, encoded)
+
+    def at_input(self, sources: copy.Sources, encoded: Encoded) -> copy.Sources:
+        """The sources over the S positions of the input."""
+        length, n_query = encoded.ids.size(1), encoded.query.ids.size(1)
+        return copy.Sources(
+            encoded.ids,
+            encoded.query.in_input(sources.query[..., :n_query], length),
+            encoded.persona.in_input(sources.persona[..., n_query:], length),
+        )
 
     def reorder_decoder_incremental_state(self, cache: list[KeyValue], rows) -> list[KeyValue]:
         """The cache's rows in the order ``rows`` (B,): beams that go on, each from its parent."""

@@ -112,15 +112,17 @@ def test_gates_and_copy_attention_agree_with_the_reference(copy):
         assert_close(modes.generate[row, :steps].exp(), expected.p_gen)
         assert_close(modes.query[row, :steps].exp(), copied * expected.beta)
         assert_close(modes.persona[row, :steps].exp(), copied * expected.gamma)
-        for places, attention, a in (
+        for source, attention, a in (
             (encoded.query, decoded.query_attention, expected.a_q),
             (encoded.persona, decoded.persona_attention, expected.a_p),
         ):
-            assert places[row].sum() == a.shape[1]
-            assert_close(attention[row, :steps][:, places[row]], a)
-            assert attention[row, :steps][:, ~places[row]].abs().sum() == 0
+            word = source.word[row]
+            assert word.sum() == a.shape[1]
+            assert_close(attention[row, :steps][:, word], a)
+            assert attention[row, :steps][:, ~word].abs().sum() == 0
+            assert source.ids[row][word].tolist() == ids[row][source.position[row][word]].tolist()
         for found, p in ((sources.query, expected.p_query), (sources.persona, expected.p_persona)):
-            one_hot = torch.eye(config.vocab, dtype=found.dtype)[ids[row]]
+            one_hot = torch.eye(config.vocab, dtype=found.dtype)[sources.ids[row]]
             assert_close(found[row, :steps] @ one_hot, p)
 
 
