@@ -66,6 +66,10 @@ class ScoringAgent(PersonaRecipe, TorchGeneratorAgent):
             scores.append(loss[order].tolist())
         return texts, scores
 
+    def _generation_activation(self, score: torch.Tensor) -> torch.Tensor:
+        """The scores are log-probabilities: only a temperature leaves something to normalise."""
+        return score.float() if self.temperature == 1.0 else super()._generation_activation(score)
+
 
 class PersonaGeneratorAgent(ScoringAgent):
     """

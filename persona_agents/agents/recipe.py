@@ -7,7 +7,7 @@ from parlai.core.metrics import GlobalAverageMetric
 from parlai.utils.misc import warn_once
 from torch import nn
 
-from persona_agents.agents import options, precision
+from persona_agents.agents import options, precision, search
 from persona_agents.agents.history import PersonaHistory
 from persona_agents.agents.schedule import LinearSchedule
 from persona_agents.agents.workers import TokenWeights
@@ -195,6 +195,14 @@ class PersonaRecipe:
                 return super().eval_step(batch)
         finally:
             self.skip_generation, self.rank_candidates = wanted
+
+    def _generate(self, batch, beam_size, max_ts, prefix_tokens=None):
+        """ParlAI's search, by a faster way where there is one."""
+        if not search.is_covered(self, batch, prefix_tokens):
+            return super()._generate(batch, beam_size, max_ts, prefix_tokens)
+        if search.is_plain_greedy(self, beam_size):
+            return search.greedy(self, batch, max_ts)
+        return search.by_sample(self, batch, beam_size, max_ts)
 
     # -- training --------------------------------------------------------------------------------
 
