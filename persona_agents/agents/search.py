@@ -127,9 +127,10 @@ def by_sample(agent, batch, beam_size: int, max_ts: int):
     words = agent._get_initial_decoder_input(batch.batchsize, beam_size, device)  # (R k, 1)
     for step in range(max_ts):
         log_probs, state = next_scores(agent, words, encoded, state)
-        for search, scores in zip(running, log_probs.unflatten(0, (-1, beam_size))):
+        scores = log_probs.unflatten(0, (-1, beam_size))  # (R, k, V)
+        for i, search in enumerate(running):
             if not search.is_done():
-                search.advance(scores, step)
+                search.advance(scores[i], step)
         kept = [i for i, search in enumerate(running) if not search.is_done()]
         if not kept:
             break
