@@ -21,6 +21,9 @@ AGENTS = {
     "s2sa": ("persona_agents.agents.s2sa", "S2SAAgent"),
     "pgn": ("persona_agents.agents.pgn", "PGNAgent"),
     "transformer": ("persona_agents.agents.transformer", "TransformerAgent"),
+    "transfertransfo": ("persona_agents.agents.transfertransfo", "TransferTransfoAgent"),
+    "lic": ("persona_agents.agents.lic", "LICAgent"),
+    "bert2bert": ("persona_agents.agents.bert2bert", "BERT2BERTAgent"),
     "dvs2s": ("persona_agents.agents.dvs2s", "DVS2SAgent"),
 }
 _CLASSES = {class_name: module for module, class_name in AGENTS.values()}

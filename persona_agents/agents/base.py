@@ -46,21 +46,19 @@ class ScoringAgent(PersonaRecipe, TorchGeneratorAgent):
         """ParlAI's loss and metrics; the whole mixture is built only to show token details."""
         if not (return_output and self.show_token_details):
             return super().compute_loss(batch, return_output)
-        loss, (_, best, encoded, *_) = super().compute_loss(batch, return_output=True)
+        loss, (_, best, encoded, *more) = super().compute_loss(batch, return_output=True)
         log_probs, _ = self.module.decode_forced(encoded, batch.label_vec)  # (B, T, V)
-        return loss, (log_probs, best, encoded)
+        return loss, (log_probs, best, encoded, *more)
 
     def rank_eval_label_candidates(self, batch, batchsize):
-        """Rank candidates by their mean log-probability per token."""
+        """Rank candidates, the best first; their scores are :meth:`candidate_losses`."""
         encoded = self.module.encoder(*self._encoder_input(batch))
         texts, scores = [], []
         for i in range(batchsize):
             ys, _ = self._pad_tensor(batch.candidate_vecs[i], is_label=True)
             ys = ys.to(batch.text_vec.device)  # (candidates, T)
             rows = torch.full((len(ys),), i, device=ys.device)
-            log_prob, _ = self.module.score(self.module.reorder_encoder_states(encoded, rows), ys)
-            real = ys.ne(self.NULL_IDX)
-            loss = -(log_prob * real).sum(dim=1) / real.sum(dim=1).clamp_min(1)
+            loss = self.candidate_losses(self.module.reorder_encoder_states(encoded, rows), ys)
             order = loss.argsort()
             texts.append([batch.candidates[i][j] for j in order])
             scores.append(loss[order].tolist())

@@ -115,7 +115,7 @@ class LIC(GPTGenerator):
             return hidden.sum() * 0.0
         return torch.stack(losses).mean()
 
-    def forward(self, ids: torch.Tensor, ys: torch.Tensor, with_source_loss: bool = False):
+    def forward(self, ids: torch.Tensor, with_source_loss: bool = False, *, ys: torch.Tensor):
         """As any :class:`CopyingModel`; with the auxiliary loss as a fourth result if asked for."""
         result = super().forward(ids, ys)
         return (*result, self.source_loss(ids)) if with_source_loss else result

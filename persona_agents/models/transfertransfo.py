@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 from persona_agents.models.attention import KeyValue
 from persona_agents.models.gpt import Decoded, GPTGenerator, SpecialIds, causal
@@ -95,22 +96,29 @@ class TransferTransfo(GPTGenerator):
         last = ys.ne(self.special.pad).sum(dim=2)  # (B, N)
         return self.choice_head(hidden, last).squeeze(-1)
 
-    def forward(self, ids: torch.Tensor, ys: torch.Tensor, distractors: torch.Tensor | None = None):
+    def forward(self, ids: torch.Tensor, distractors: torch.Tensor | None = None, *, ys):
         """
         Teacher forcing.
 
         :param ids: (B, S) inputs; ``ys`` (B, T) replies that end in <eos>, padded.
-        :param distractors: (B, N - 1, T) other replies, padded to the same length.
+        :param distractors: (B, N - 1, T') other replies, padded.
         :return: log p(y) (B, T, 1), the most probable words (B, T), and the encoded input; with
             distractors also the choice logits (B, N), those of ``ys`` first.
         """
         if distractors is None:
             return super().forward(ids, ys)
         encoded = self.encoder(ids)
-        replies = torch.cat((ys.unsqueeze(1), distractors), dim=1)  # (B, N, T)
-        n_rows, n_replies = replies.shape[:2]
+        longest = max(ys.size(1), distractors.size(2))
+        replies = torch.cat(
+            [
+                F.pad(part, (0, longest - part.size(-1)), value=self.special.pad)
+                for part in (ys.unsqueeze(1), distractors)
+            ],
+            dim=1,
+        )  # (B, N, longest)
+        n_rows, n_replies, _ = replies.shape
         rows = torch.arange(n_rows, device=ids.device).repeat_interleave(n_replies)
         decoded = self.decode_whole(replies.flatten(0, 1), encoded.select(rows))
-        hidden = decoded.hidden.unflatten(0, (n_rows, n_replies))  # (B, N, T + 1, d)
-        log_prob, best = self._score(Decoded(hidden[:, 0, :-1], []), encoded, ys)
+        hidden = decoded.hidden.unflatten(0, (n_rows, n_replies))  # (B, N, longest + 1, d)
+        log_prob, best = self._score(Decoded(hidden[:, 0, : ys.size(1)], []), encoded, ys)
         return log_prob.unsqueeze(-1), best, encoded, self.choice(hidden, replies)

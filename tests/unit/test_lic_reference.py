@@ -128,9 +128,9 @@ def test_forward_gathers_the_target(kind):
     model = build(kind)
     ids, ys = batch(ALL)
     with torch.no_grad():
-        log_p, best, encoded, source_loss = model(ids, ys, with_source_loss=True)
+        log_p, best, encoded, source_loss = model(ids, True, ys=ys)
         full, _ = model.decode_forced(encoded, ys)
-        assert len(model(ids, ys)) == 3
+        assert len(model(ids, ys=ys)) == 3
         assert_close(source_loss, model.source_loss(ids))
     assert_close(log_p, full.gather(2, ys.unsqueeze(2)))
     assert best.equal(full.argmax(dim=2))
@@ -224,7 +224,7 @@ def test_incremental_decoding_with_reordered_beams(kind):
 def test_every_parameter_learns(kind):
     model = build(kind).train()
     ids, ys = batch(ALL)
-    log_p, _, _, source_loss = model(ids, ys, with_source_loss=True)
+    log_p, _, _, source_loss = model(ids, True, ys=ys)
     (source_loss - log_p[ys.ne(SPECIAL.pad)].mean()).backward()
     for name, parameter in model.named_parameters():
         assert parameter.grad is not None and parameter.grad.isfinite().all(), name

@@ -103,7 +103,7 @@ def test_logits_and_losses_are_the_librarys(kind, dtype, tolerance):
     expected = of_the_library(heads, ALL)
     ids, ys, distractors = batch(ALL)
     with torch.no_grad():
-        log_p, best, encoded, choice = model(ids, ys, distractors)
+        log_p, best, encoded, choice = model(ids, distractors, ys=ys)
         full, _ = model.decode_forced(encoded, ys)
     for row, sample in enumerate(ALL):
         length, before = len(sample.replies[0]), len(whole(sample, ())[0])
@@ -121,7 +121,7 @@ def test_distractors_do_not_change_the_reply(kind):
     model, _ = build(kind)
     ids, ys, distractors = batch(ALL)
     with torch.no_grad():
-        with_others, without = model(ids, ys, distractors), model(ids, ys)
+        with_others, without = model(ids, distractors, ys=ys), model(ids, ys=ys)
     real = ys.ne(SPECIAL.pad)
     assert_close(with_others[0][real], without[0][real])
     assert len(with_others) == 4 and len(without) == 3
@@ -131,7 +131,7 @@ def everything(model, samples, extra=0):
     """log p (T_i, V) and choice logits (N,) of each sample."""
     ids, ys, distractors = batch(samples, extra)
     with torch.no_grad():
-        _, _, encoded, choice = model(ids, ys, distractors)
+        _, _, encoded, choice = model(ids, distractors, ys=ys)
         scores, _ = model.decode_forced(encoded, ys)
     rows = [row[: len(s.replies[0])] for row, s in zip(scores, samples)]
     return list(zip(rows, choice))
@@ -197,10 +197,10 @@ def test_every_parameter_learns(kind, with_choice):
     ids, ys, distractors = batch(ALL)
     loss = 0
     if with_choice:
-        log_p, _, _, choice = model(ids, ys, distractors)
+        log_p, _, _, choice = model(ids, distractors, ys=ys)
         loss = F.cross_entropy(choice, torch.zeros(len(ALL), dtype=torch.long))
     else:
-        log_p, *_ = model(ids, ys)
+        log_p, *_ = model(ids, ys=ys)
     (loss - log_p[ys.ne(SPECIAL.pad)].mean()).backward()
     for name, parameter in model.named_parameters():
         assert parameter.grad is not None and parameter.grad.isfinite().all(), name
