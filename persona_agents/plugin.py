@@ -11,6 +11,7 @@ The ``parlai`` command gets here through ``parlai_internal/scripts/persona_agent
 from __future__ import annotations
 
 import importlib.util
+import os
 import sys
 import warnings
 from pathlib import Path
@@ -56,10 +57,22 @@ def register() -> bool:
         if str(folder) not in package.__path__:
             package.__path__.append(str(folder))
     compat.install()
+    _choose_datapath(Path(parlai.tasks.__file__).resolve().parents[2])
     _silence_warnings()
     if not isinstance(sys.excepthook, _MessageOnly):
         sys.excepthook = _MessageOnly(sys.excepthook)
     return True
+
+
+def _choose_datapath(parlai_home: Path) -> None:
+    """Where users may not write beside ParlAI, have data in ``~/.parlai/data``.
+
+    ParlAI keeps data and models in ``data`` beside itself, in site-packages as a rule. A folder that
+    is there, ``--datapath`` and the environment variable are left as they are.
+    """
+    if (parlai_home / "data").exists() or os.access(parlai_home, os.W_OK):
+        return
+    os.environ.setdefault("PARLAI_DATAPATH", str(Path.home() / ".parlai" / "data"))
 
 
 def _silence_warnings() -> None:
