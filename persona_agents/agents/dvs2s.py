@@ -153,8 +153,8 @@ class DVS2SAgent(SmallVocabularySearch, PersonaRecipe, TorchGeneratorAgent):
 
     # -- replies -----------------------------------------------------------------------------------
 
-    def choose_vocabulary(self, encoded, beams):
-        return self.module.choose(encoded, beams=beams, **self._rule())
+    def choose_vocabulary(self, encoded, beams, path):
+        return self.module.choose(encoded, beams=beams, path=path, **self._rule())
 
     def eval_step(self, batch):
         """

@@ -107,12 +107,24 @@ class ChosenVocabulary:
     def n_columns(self) -> int:
         return self.n_function + self.words.size(1)
 
-    def select(self, row: int) -> ChosenVocabulary:
-        """One input's vocabulary, for mapping only."""
+    def row(self, row: int, mask: bool = True) -> ChosenVocabulary:
+        """One input's vocabulary, for mapping only; without its mask, all columns count."""
         own = copy.copy(self)
         own.words = self.words[row : row + 1]
-        own.forbidden = None if self.forbidden is None else self.forbidden[row : row + 1]
+        own.forbidden = (
+            self.forbidden[row : row + 1] if mask and self.forbidden is not None else None
+        )
         return own
+
+    def keep(self, inputs: torch.Tensor) -> ChosenVocabulary:
+        """The vocabularies of some of the inputs (B',)."""
+        kept = copy.copy(self)
+        kept.words, kept.sizes = self.words[inputs], self.sizes[inputs]
+        if self.forbidden is not None:
+            kept.forbidden = self.forbidden[inputs]
+        if not self.shared:
+            kept.content = tuple(part[inputs] for part in self.content)
+        return kept
 
     def scores(self, features: torch.Tensor) -> torch.Tensor:
         """
