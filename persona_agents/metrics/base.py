@@ -23,7 +23,7 @@ class Reply:
         statistics: what each metric has found so far, by the metric's key.
     """
 
-    __slots__ = ("text", "references", "persona", "query", "nll", "statistics", "__weakref__")
+    __slots__ = ("__weakref__", "nll", "persona", "query", "references", "statistics", "text")
 
     def __init__(
         self,

@@ -64,15 +64,11 @@ def read_baseline(model: str, layer: int, language: str, path: str | None) -> Ba
         if given:
             raise PersonaAgentsError(f"--bert-score-baseline {given}: there is no such file.")
         copied = packaged_baseline(language, os.path.basename(model.rstrip("/")))
-        hint = (
-            f" If it is a copy of the published model, that is {copied}."
-            if (os.path.isfile(copied))
-            else ""
-        )
+        hint = f" If it is a copy of the published model, FILE is {copied}."
         raise PersonaAgentsError(
-            f"--bert-score-model {model}: bert-score has no baseline to rescale its scores with "
-            f"(no {path}). Name one by --bert-score-baseline FILE, or take the raw scores with "
-            f"--bert-score-rescale false.{hint}"
+            f"--bert-score-model {model}: bert-score has no baseline for it to rescale scores with. "
+            "Name one by --bert-score-baseline FILE, or take the raw scores with "
+            "--bert-score-rescale false." + (hint if os.path.isfile(copied) else "")
         )
     try:
         table = pandas.read_csv(path).set_index("LAYER")[["P", "R", "F"]]

@@ -44,7 +44,7 @@ class ReplyMetric(Metric):
     :param base: a sum of statistics to which they are added, or None
     """
 
-    __slots__ = ("kind", "output", "scorer", "log", "length", "base")
+    __slots__ = ("base", "kind", "length", "log", "output", "scorer")
 
     def __init__(self, kind, output: str, scorer=None, log=None, length: int = 0, base=None):
         self.kind, self.output, self.scorer = kind, output, scorer

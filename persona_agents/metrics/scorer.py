@@ -7,7 +7,7 @@ import os
 import weakref
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 
 from persona_agents.errors import PersonaAgentsError
 from persona_agents.metrics.base import Metric, Reply
@@ -28,7 +28,7 @@ OUTPUTS = {
     "c_score": ("c_score",),
 }
 NAMES = tuple(OUTPUTS)
-CHUNK = 512  # replies whose vectors are held at a time
+CHUNK = 256  # replies whose vectors are held at a time
 
 
 @dataclass(frozen=True)
@@ -116,6 +116,8 @@ def _with_model(name: str, settings: Settings) -> Metric:
     model = os.path.expanduser(model or models.default_encoder(settings.language))
     if name == "p_em":
         return persona.PEm(encoder.encoder_for(model, option, settings.device))
+    if os.path.isabs(model) and not os.path.isdir(model):
+        encoder.encoder_for(model, option, settings.device)  # says so
     layer = bert_score.choose_layer(model, settings.bert_score_layer)
     baseline = None  # looked for first: it costs nothing
     if settings.bert_score_rescale:
@@ -175,7 +177,7 @@ class Scorer:
                         reply.statistics[metric.key] = statistics
 
 
-@lru_cache(maxsize=None)
+@cache
 def scorer_for(names: tuple[str, ...], settings: Settings) -> Scorer:
     """The process's scorer of these metrics, so that models are loaded and checked once."""
     return Scorer(names, settings)
