@@ -54,7 +54,7 @@ def packages_and_folders():
 
 
 # endings of all files beside Python code that belong to the package
-DATA = ["json", "jsonl", "txt", "yml", "opt", "md"]
+DATA = ["json", "jsonl", "txt", "yml", "yaml", "opt", "md", "html", "css", "js"]
 PACKAGES, FOLDERS = packages_and_folders()
 
 setup(
@@ -70,5 +70,9 @@ setup(
     include_package_data=False,
     package_data={"": [f"**/*.{ending}" for ending in DATA]},
     install_requires=REQUIREMENTS,
-    extras_require={"dev": ["pytest", "ruff", "build", "pre-commit"]},
+    extras_require={
+        "dev": ["pytest", "ruff", "build", "pre-commit"],
+        # human evaluation; Mephisto's own pins exist for Python 3.9 to 3.11 only
+        "crowdsourcing": ["mephisto==1.1.1", "krippendorff", "statsmodels", "matplotlib"],
+    },
 )
