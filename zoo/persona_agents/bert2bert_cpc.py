@@ -1,0 +1,8 @@
+"""BERT2BERT, trained on ``cpc``."""
+
+from persona_agents import zoo_models
+
+
+def download(datapath):
+    """Make sure that the model lies below ``datapath``."""
+    zoo_models.provide("bert2bert_cpc", datapath)

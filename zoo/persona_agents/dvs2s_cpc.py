@@ -1,0 +1,8 @@
+"""DVS2S, trained on ``cpc``."""
+
+from persona_agents import zoo_models
+
+
+def download(datapath):
+    """Make sure that the model lies below ``datapath``."""
+    zoo_models.provide("dvs2s_cpc", datapath)

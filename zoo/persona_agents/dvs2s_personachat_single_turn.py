@@ -1,0 +1,8 @@
+"""DVS2S, trained on ``personachat_single_turn``."""
+
+from persona_agents import zoo_models
+
+
+def download(datapath):
+    """Make sure that the model lies below ``datapath``."""
+    zoo_models.provide("dvs2s_personachat_single_turn", datapath)

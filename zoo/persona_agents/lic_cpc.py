@@ -1,0 +1,8 @@
+"""LIC, trained on ``cpc``."""
+
+from persona_agents import zoo_models
+
+
+def download(datapath):
+    """Make sure that the model lies below ``datapath``."""
+    zoo_models.provide("lic_cpc", datapath)

@@ -1,0 +1,8 @@
+"""Transformer, trained on ``cpc``."""
+
+from persona_agents import zoo_models
+
+
+def download(datapath):
+    """Make sure that the model lies below ``datapath``."""
+    zoo_models.provide("transformer_cpc", datapath)
