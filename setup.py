@@ -54,7 +54,7 @@ def packages_and_folders():
 
 
 # endings of all files beside Python code that belong to the package
-DATA = ["json", "jsonl", "txt", "yml", "yaml", "opt", "md", "html", "css", "js"]
+DATA = ["json", "jsonl", "txt", "yml", "yaml", "opt", "md", "html", "css", "js", "zip"]
 PACKAGES, FOLDERS = packages_and_folders()
 
 setup(
