@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import re
+import sys
 from copy import deepcopy
 
 from parlai.agents.local_human.local_human import LocalHumanAgent
@@ -15,6 +17,7 @@ from parlai.tasks.self_chat.worlds import SelfChatWorld
 from parlai.utils.misc import load_cands
 from persona_agents.tasks.files import DataFile, Report, read_lines
 
+from persona_agents import chat
 from persona_agents.errors import PersonaAgentsError
 from persona_agents.persona import format_turn, parse_turn
 
@@ -26,11 +29,17 @@ TEXTS = {
         "again": "Chat done. A new one begins.",
         "done": "Chat done.",
         "help": (
-            "/persona shows the model's persona, /persona ONE|TWO gives it another, "
-            "/draw draws one, /help shows this; [DONE] ends the chat, [EXIT] everything."
+            "/persona shows the model's persona\n"
+            "/persona ONE|TWO gives it another one\n"
+            "/draw draws one from the data\n"
+            "/why says where the words of the last reply come from\n"
+            "/reset forgets what was said and keeps the persona\n"
+            "/help shows this\n"
+            "[DONE] ends this chat and begins another; [EXIT], /exit, Ctrl-D or Ctrl-C end everything"
         ),
+        "reset": "Forgotten. The persona stays.",
         "unknown": "There is no command {}.",
-        "prompt": "Enter Your Message:",
+        "prompt": "Enter Your Message: ",
         "opener": "hi !",
         "prefix": "your persona: ",
     },
@@ -41,9 +50,15 @@ TEXTS = {
         "again": "对话结束。新的对话开始。",
         "done": "对话结束。",
         "help": (
-            "/人设 显示模型的人设，/人设 一句|另一句 换成这个人设，/换 重新抽取人设，"
-            "/帮助 显示本说明；[DONE] 结束对话，[EXIT] 退出。"
+            "/人设 显示模型的人设\n"
+            "/人设 一句|另一句 换成这个人设\n"
+            "/换 重新抽取人设\n"
+            "/为什么 说明上一条回复中词的来源\n"
+            "/重来 忘掉说过的话，保留人设\n"
+            "/帮助 显示本说明\n"
+            "[DONE] 结束对话并开始新的对话；[EXIT]、/退出、Ctrl-D 或 Ctrl-C 退出"
         ),
+        "reset": "已忘掉说过的话，人设不变。",
         "unknown": "没有 {} 这个命令。",
         "prompt": "请输入：",
         "opener": "你好！",
@@ -55,6 +70,13 @@ COMMANDS = {
     "人设": "persona",
     "draw": "draw",
     "换": "draw",
+    "why": "why",
+    "为什么": "why",
+    "reset": "reset",
+    "重来": "reset",
+    "exit": "exit",
+    "quit": "exit",
+    "退出": "exit",
     "help": "help",
     "帮助": "help",
 }
@@ -161,14 +183,17 @@ class PersonaInteractiveWorld(PersonaWorld, InteractiveWorld):
     A person chats with a model that plays a persona, and may change it in the middle of the chat.
 
     The persona is shown at the start of each chat and reaches the model as `your persona:` lines
-    before the person's next message, as in the task. Lines that begin with / are commands.
+    before the person's next message, as in the task. Lines that begin with / are commands, empty
+    ones are ignored. With --provenance each reply is shown once more, painted by source.
     """
 
     def __init__(self, opt, agents, shared=None):
-        if agents and self.language == "zh" and type(agents[0]) is LocalHumanAgent:
-            agents = [ChinesePerson(opt), *agents[1:]]
+        if agents and type(agents[0]) is LocalHumanAgent:
+            agents = [Person(opt, self.language), *agents[1:]]
         super().__init__(opt, agents, shared)
         self.told = False  # whether the model knows its present persona
+        self.keep_persona = False  # whether the next chat goes on with it
+        self.legend_shown = False
 
     def set_persona(self, persona) -> None:
         """Give the model another persona, from the next message on."""
@@ -181,12 +206,24 @@ class PersonaInteractiveWorld(PersonaWorld, InteractiveWorld):
         )
 
     def command(self, text: str) -> None:
-        """Carry out a line that begins with /."""
+        """Carry out a line that begins with /; StopIteration ends the chat."""
         name, *rest = text[1:].split(maxsplit=1) or [""]
         action = COMMANDS.get(name.lower())
         if action == "help" or action is None:
             print(self.texts["unknown"].format(text) if action is None else self.texts["help"])
-            return
+        elif action == "why":
+            self.explain()
+        elif action == "reset":
+            self.keep_persona = True
+            raise StopIteration
+        elif action == "exit":
+            self.agents[0].finished = True
+            raise StopIteration
+        else:
+            self.change_persona(action, rest)
+
+    def change_persona(self, action: str, rest: list[str]) -> None:
+        """Draw another persona, take the one that was typed, or show the present one."""
         if action == "draw":
             try:
                 self.set_persona(self.draw())
@@ -196,31 +233,67 @@ class PersonaInteractiveWorld(PersonaWorld, InteractiveWorld):
             self.set_persona(parse_persona(rest[0]))
         self.show(self.texts["model"], self.persona)
 
+    def explain(self) -> None:
+        """Print where the words of the last reply come from."""
+        model, texts = self.agents[1], chat.TEXTS[self.language]
+        if not hasattr(model, "explain_last") or model.why_not():
+            reason = model.why_not() if hasattr(model, "why_not") else ""
+            print(" ".join(filter(None, (texts["cannot"], reason))))
+            return
+        found = model.explain_last() if self.turn_cnt else []
+        colour = chat.use_colour(sys.stdout)
+        print(chat.why(found[0], self.language, colour) if found else texts["nothing"])
+
+    def show_answer(self, answer) -> None:
+        """Show the model's reply, and with --provenance where its words come from."""
+        self.agents[0].observe(validate(answer))
+        if answer.get("provenance"):
+            colour = chat.use_colour(sys.stdout)
+            print(chat.painted_reply(answer["text"], answer["provenance"], colour))
+            if not self.legend_shown:
+                print(chat.legend(self.language, colour))
+            self.legend_shown = True
+
+    def begin(self) -> None:
+        """Start a chat: choose the personas and show them."""
+        if not self.keep_persona:
+            self.start_personas(partner_draws=False)
+        self.keep_persona = self.told = self.legend_shown = False
+        self.show(self.texts["model"], self.persona)
+        if self.partner_persona:
+            self.show(self.texts["partner"], self.partner_persona)
+
+    def message(self) -> Message:
+        """The person's next message, after commands and empty lines before it."""
+        while True:
+            act = Message(deepcopy(self.agents[0].act()))
+            text = (act.get("text") or "").strip()
+            if text.startswith(("/", "／")):
+                self.command(text)
+            elif text or act.get("episode_done"):
+                return act
+
     def parley(self):
         """One message of the person, commands before it included, and the model's answer."""
-        human, model = self.agents
+        _, model = self.agents
         if self.turn_cnt == 0:
-            self.start_personas(partner_draws=False)
-            self.told = False
-            self.show(self.texts["model"], self.persona)
-            if self.partner_persona:
-                self.show(self.texts["partner"], self.partner_persona)
+            self.begin()
         try:
-            act = Message(deepcopy(human.act()))
-            while (act.get("text") or "").startswith(("/", "／")):
-                self.command(act["text"].strip())
-                act = Message(deepcopy(human.act()))
-        except StopIteration:
-            self.reset()
-            self.finalize_episode()
-            self.turn_cnt = 0
+            act = self.message()
+            if not self.told:
+                act.force_set("text", format_turn(self.persona, act.get("text") or ""))
+                self.told = True
+            model.observe(validate(act))
+            answer = model.act()
+        except KeyboardInterrupt:
+            print()
+            self.agents[0].finished = True
+            self.end()
             return
-        if not self.told:
-            act.force_set("text", format_turn(self.persona, act.get("text") or ""))
-            self.told = True
-        model.observe(validate(act))
-        answer = model.act()
-        human.observe(validate(answer))
+        except StopIteration:
+            self.end()
+            return
+        self.show_answer(answer)
         self.acts = [act, answer]
         self.update_counters()
         self.turn_cnt += 1
@@ -228,31 +301,46 @@ class PersonaInteractiveWorld(PersonaWorld, InteractiveWorld):
             self.finalize_episode()
             self.turn_cnt = 0
 
+    def end(self) -> None:
+        """End the chat in the person's turn."""
+        self.reset()
+        self.finalize_episode()
+        self.turn_cnt = 0
+
     def finalize_episode(self):
-        print(self.texts["done" if self.epoch_done() else "again"])
+        if self.keep_persona:
+            print(self.texts["reset"])
+        else:
+            print(self.texts["done" if self.epoch_done() else "again"])
 
 
-class ChinesePerson(LocalHumanAgent):
-    """ParlAI's agent for the person at the keyboard, with a Chinese prompt."""
+class Person(LocalHumanAgent):
+    """ParlAI's agent for the person at the keyboard, in the task's language."""
 
-    def __init__(self, opt):
+    def __init__(self, opt, language: str):
         Agent.__init__(self, opt)  # LocalHumanAgent's own would print its English help
         self.id = "localHuman"
         self.episodeDone = self.finished = False
         self.fixedCands_txt = load_cands(opt.get("local_human_candidates_file"))
-        print(TEXTS["zh"]["help"])
+        self.texts = TEXTS[language]
+        if sys.stdin.isatty():  # only then can a wide character be deleted whole
+            with contextlib.suppress(ImportError):
+                import readline  # noqa: F401 - input() edits its line with it
+        print(self.texts["help"])
 
     def act(self):
         try:
-            text = input(TEXTS["zh"]["prompt"])
+            text = chat.clean(input(self.texts["prompt"]))
         except EOFError:
+            print()
             self.finished = True
-            return {"id": self.id, "episode_done": True}
+            raise StopIteration from None
         if "[DONE]" in text or "[EXIT]" in text:
             self.finished = "[EXIT]" in text
             raise StopIteration
         done = bool(self.opt.get("single_turn"))
         candidates = self.fixedCands_txt
+        text = text.replace("\\n", "\n")  # as ParlAI's: \n begins a new line
         return Message(id=self.id, text=text, label_candidates=candidates, episode_done=done)
 
 
@@ -291,11 +379,15 @@ class PersonaSelfChatWorld(PersonaWorld, SelfChatWorld):
 
     def display(self):
         """The last acts for people, without the prefix that models know the persona by."""
-        lines = []
+        lines, colour = [], chat.use_colour(sys.stdout)
         for act, agent in zip(self.acts, self.agents):
-            turn = parse_turn((act or {}).get("text") or "")
+            act = act or {}
+            turn = parse_turn(act.get("text") or "")
             said = [f"{self.texts['prefix']}{line}" for line in turn.persona]
-            lines += [f"[{agent.id}]: {line}" for line in [*said, turn.query] if line]
+            query = turn.query
+            if act.get("provenance"):
+                query = chat.painted_reply(act["text"], act["provenance"], colour)
+            lines += [f"[{agent.id}]: {line}" for line in [*said, query] if line]
         return "\n".join(lines)
 
 
