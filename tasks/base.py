@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from typing import NamedTuple
 
 from parlai.core.message import Message
@@ -11,7 +10,9 @@ from parlai.core.teachers import FixedDialogTeacher
 from parlai.utils.data import DatatypeHelper
 from parlai.utils.distributed import get_rank, is_distributed, num_workers
 from parlai.utils.misc import AttrDict
+from persona_agents.tasks import order
 
+from persona_agents.errors import PersonaAgentsError
 from persona_agents.metrics import options, reports
 from persona_agents.persona import format_turn
 
@@ -56,6 +57,13 @@ class SingleTurnTeacher(FixedDialogTeacher):
     def add_cmdline_args(cls, parser, partial_opt=None):
         super().add_cmdline_args(parser, partial_opt)
         options.add_cmdline_args(parser)
+        parser.add_argument_group("Order of training").add_argument(
+            "--bucket-by-length",
+            type="bool",
+            default=False,
+            help="Make up training batches of samples of about the same length, so that less is "
+            "spent on padding. Their order stays random.",
+        )
         return parser
 
     def __init__(self, opt, shared=None):
@@ -68,7 +76,10 @@ class SingleTurnTeacher(FixedDialogTeacher):
             self.samples, self.order = shared["samples"], shared["order"]
         else:
             self.samples = self.load(opt, DatatypeHelper.fold(self.datatype))
-            self.order = AttrDict(epoch=None, indices=None)
+            keys = None
+            if self.shuffled and opt.get("bucket_by_length"):
+                keys = [order.sort_key(sample) for sample in self.samples]
+            self.order = AttrDict(epoch=None, indices=None, keys=keys)
             if is_distributed() and not DatatypeHelper.is_training(self.datatype):
                 self.samples = self.samples[get_rank() :: num_workers()]
         self.reset()
@@ -126,10 +137,15 @@ class SingleTurnTeacher(FixedDialogTeacher):
         worker, workers = _worker(self.opt)
         epoch, position = divmod(self.index.value * workers + worker, self.num_episodes())
         if self.order.epoch != epoch:
-            indices = list(range(self.num_episodes()))
-            random.Random(f"{self.opt.get('seed') or 0} {epoch}").shuffle(indices)
-            self.order.epoch, self.order.indices = epoch, indices
+            self.order.epoch, self.order.indices = epoch, self._order_of(epoch, workers)
         return self.order.indices[position]
+
+    def _order_of(self, epoch: int, workers: int) -> list[int]:
+        seed = self.opt.get("seed") or 0
+        if self.order.keys is None:
+            return order.permutation(self.num_episodes(), seed, epoch)
+        batch_size = self.opt.get("batchsize", 1) * workers
+        return order.bucketed(self.order.keys, seed, epoch, batch_size)
 
 
 class WholeDialogueTeacher(SingleTurnTeacher):
@@ -138,6 +154,14 @@ class WholeDialogueTeacher(SingleTurnTeacher):
 
     As in ParlAI's persona tasks, only the first message of an episode has the persona's lines.
     """
+
+    def __init__(self, opt, shared=None):
+        if opt.get("bucket_by_length"):
+            raise PersonaAgentsError(
+                f"--bucket-by-length works with tasks of single turns only, not with -t {opt['task']}: "
+                "the turns of a dialogue follow each other. Leave it out."
+            )
+        super().__init__(opt, shared)
 
     def num_examples(self) -> int:
         stored = getattr(self.samples, "num_examples", None)  # known without reading them
