@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections import OrderedDict
 from collections.abc import Iterable
-from functools import cache
 from typing import NamedTuple
 
 import torch
@@ -133,7 +133,16 @@ class Encoder:
             self._bytes -= oldest.bytes()
 
 
-@cache
+_encoders: dict[tuple[str, str], Encoder] = {}
+
+
 def encoder_for(name: str, option: str, device: str) -> Encoder:
-    """The process's encoder of this model; raises PersonaAgentsError if it cannot be loaded."""
-    return Encoder(name, option, device)
+    """
+    The process's encoder of this model, whichever option names it.
+
+    :raises PersonaAgentsError: if it cannot be loaded; `option` is for the message
+    """
+    key = (os.path.realpath(name) if os.path.isdir(name) else name, device)
+    if key not in _encoders:
+        _encoders[key] = Encoder(name, option, device)
+    return _encoders[key]
