@@ -24,18 +24,23 @@ def samples(agent, task: str, datatype: str) -> list:
 
 def replies(agent, inputs: list, batchsize: int = 32) -> list[str]:
     """The agent's replies to (persona, query, …) inputs."""
+    return [act["text"] for act in acts(agent, inputs, batchsize)]
+
+
+def acts(agent, inputs: list, batchsize: int = 32) -> list[Message]:
+    """The agent's messages in answer to (persona, query, …) inputs."""
     clones = [create_agent_from_shared(agent.share()) for _ in range(batchsize)]
-    texts = []
+    answers = []
     for begin in range(0, len(inputs), batchsize):
         batch = inputs[begin : begin + batchsize]
         for clone, (persona, query, *_) in zip(clones, batch):
             text = format_turn(persona, query)
             clone.observe(Message({"id": "user", "text": text, "episode_done": True}))
-        acts = agent.batch_act([clone.observation for clone in clones[: len(batch)]])
-        for clone, act in zip(clones, acts):
+        found = agent.batch_act([clone.observation for clone in clones[: len(batch)]])
+        for clone, act in zip(clones, found):
             clone.self_observe(act)
-        texts += [act["text"] for act in acts]
-    return texts
+        answers += found
+    return answers
 
 
 def result(name: str, value: float, target: str) -> dict:
