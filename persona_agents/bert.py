@@ -138,3 +138,43 @@ def from_description(description: dict):
     """The configuration that :func:`describe` was given."""
     with quiet() as transformers:
         return transformers.BertConfig(**description)
+
+
+def encoder_decoder(config, n_decoder_layers: int, name: str | None):
+    """
+    ``EncoderDecoderModel`` of two BERTs.
+
+    :param config: the encoder's; the decoder differs in its layers and attends to the encoder.
+    :param name: the BERT that both start from; None for random weights.
+    :return: the model, and parts of parameters' names that tell which ones no BERT gave.
+    """
+    decoder_config = type(config)(
+        **{
+            **config.to_dict(),
+            "is_decoder": True,
+            "add_cross_attention": True,
+            "num_hidden_layers": n_decoder_layers,
+        }
+    )
+    if name is None:
+        new_parts = [""]  # in every name
+        with quiet() as transformers:
+            encoder, decoder = build(config), transformers.BertLMHeadModel(decoder_config)
+    else:
+        encoder = load_weights(name, config)
+        decoder, info = BERT.load(
+            name,
+            "weights",
+            lambda library, **kw: library.BertLMHeadModel.from_pretrained(
+                name, config=decoder_config, output_loading_info=True, **kw
+            ),
+        )
+        common = ("crossattention", "cls.predictions")  # what a BERT may come without
+        new_parts = sorted(
+            {next((part for part in common if part in key), key) for key in info["missing_keys"]}
+        )
+    with quiet() as transformers:
+        pair_config = transformers.EncoderDecoderConfig.from_encoder_decoder_configs(
+            encoder.config, decoder.config
+        )
+        return transformers.EncoderDecoderModel(pair_config, encoder, decoder), new_parts

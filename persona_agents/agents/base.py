@@ -91,12 +91,26 @@ class PersonaGeneratorAgent(ScoringAgent):
         """
         BERT's configuration, and whether its weights are still to be loaded.
 
-        :param saved: what :meth:`saved_opt` says. A saved model brings its configuration along, so
-            that neither hub nor folder is needed.
+        What a saved model brings along goes into the options: ``bert_config``, so that neither hub
+        nor folder is needed again, and ``n_decoder_layers``.
+
+        :param saved: what :meth:`saved_opt` says.
         """
+        opt = self.opt
+        pretrained = saved is None and not bert.is_none(opt)
         if saved is not None:
-            bert.check_sizes_kept(self.opt, saved["bert_config"])
-            return bert.from_description(saved["bert_config"]), False
-        if bert.is_none(self.opt):
-            return bert.small_config(self.opt, len(self.dict), self.NULL_IDX), False
-        return bert.load_config(bert.resolve(self.opt)), True
+            bert.check_sizes_kept(opt, saved["bert_config"])
+            config = bert.from_description(saved["bert_config"])
+        elif pretrained:
+            config = bert.load_config(bert.resolve(opt))
+        else:
+            config = bert.small_config(opt, len(self.dict), self.NULL_IDX)
+        config.hidden_dropout_prob = config.attention_probs_dropout_prob = opt["dropout"]
+        if config.vocab_size != len(self.dict):
+            bert.reject_vocabulary(opt, config.vocab_size, len(self.dict))
+        opt["bert_config"] = bert.describe(config)
+        as_bert = bert.SMALL["n_decoder_layers"] if bert.is_none(opt) else config.num_hidden_layers
+        opt["n_decoder_layers"] = (
+            opt.get("n_decoder_layers") or (saved or {}).get("n_decoder_layers") or as_bert
+        )
+        return config, pretrained

@@ -41,14 +41,9 @@ class HCMAgent(Provenance, PersonaGeneratorAgent):
         opt = self.opt
         saved = self.saved_opt(opt)
         config, load_weights = self.bert_config(saved)
-        config.hidden_dropout_prob = config.attention_probs_dropout_prob = opt["dropout"]
-        if config.vocab_size != len(self.dict):
-            bert.reject_vocabulary(opt, config.vocab_size, len(self.dict))
-        opt["bert_config"] = bert.describe(config)
         init = opt["bert_init"] if load_weights else "none"
         # which weights are BERT's, for this training and for those that go on from it
         opt["bert_parts"] = init if saved is None else saved.get("bert_parts", "none")
-        opt["n_decoder_layers"] = self._n_decoder_layers(config, saved or {})
         model = HCM(
             bert.build(config) if init != "all" else bert.load_weights(bert.resolve(opt), config),
             self.special_ids,
@@ -62,14 +57,6 @@ class HCMAgent(Provenance, PersonaGeneratorAgent):
         if init != "none":
             model.start_generator_from_embeddings()
         return model
-
-    def _n_decoder_layers(self, config, saved: dict) -> int:
-        given = self.opt.get("n_decoder_layers") or saved.get("n_decoder_layers")
-        if given:
-            return given
-        return (
-            bert.SMALL["n_decoder_layers"] if bert.is_none(self.opt) else config.num_hidden_layers
-        )
 
     def pretrained_parameters(self):
         parts = self.opt["bert_parts"]

@@ -46,7 +46,7 @@ class TransferTransfo(GPTGenerator):
         super().__init__(double_heads.transformer, special)
         self.choice_head = double_heads.multiple_choice_head if with_choice else None
 
-    def segments(self, ids: torch.Tensor) -> torch.Tensor:
+    def segment_tokens(self, ids: torch.Tensor) -> torch.Tensor:
         """Each token's segment (B, S), named by the token whose embedding marks it."""
         speakers = self.speakers(ids)
         places = torch.arange(ids.size(1), device=ids.device).expand_as(ids)
@@ -59,7 +59,7 @@ class TransferTransfo(GPTGenerator):
         real = ids.ne(self.special.pad)
         length = ids.size(1)
         positions = torch.arange(length, device=ids.device).unsqueeze(0)
-        h = self.gpt.embed(ids, positions, self.segments(ids))
+        h = self.gpt.embed(ids, positions, self.segment_tokens(ids))
         mask = causal(length, length, ids.device) & real.unsqueeze(1)  # (B, S, S)
         return Encoded(ids, real, self.gpt(h, mask)[1])
 

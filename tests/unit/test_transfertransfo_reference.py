@@ -186,7 +186,7 @@ def test_segments_are_persona_partner_and_owner(kind):
     model, _ = build(kind)
     sample = SAMPLES["three turns"]
     _, segments = whole(sample, ())
-    found = model.segments(torch.tensor([sequence(sample.persona, *sample.turns)]))
+    found = model.segment_tokens(torch.tensor([sequence(sample.persona, *sample.turns)]))
     assert found.tolist() == [segments[:-1]]
 
 
