@@ -120,6 +120,11 @@ def pack(model_file: str, archive: str, write_card, half: bool = False) -> dict:
         raise PersonaAgentsError(f"{model_file} holds paths of this machine beside its weights.")
     parameters = {(w.data_ptr(), w.shape): w.numel() for w in weights.values()}
     card = write_card(public, private_options(opt), sum(parameters.values()))
+    if holds_path(card):
+        raise PersonaAgentsError(
+            f"{archive}: the model card would name a path of this machine, "
+            f"{_PATH.search(card)[0].strip()}…. Leave it out of --card-license and --card-report."
+        )
     folder = os.path.dirname(os.path.abspath(archive))
     try:
         os.makedirs(folder, exist_ok=True)

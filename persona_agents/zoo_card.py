@@ -10,6 +10,7 @@ import torch
 from parlai.scripts import train_model
 
 import persona_agents
+from persona_agents import packing
 
 # Options that change nothing about the model, or that the training sets itself.
 _NOT_SHOWN = (
@@ -26,8 +27,8 @@ _NOT_SHOWN = (
 )
 # Private options that a reader has to give in his own way.
 _FOLDERS = ("bert_model", "gpt_model", "cpc_path", "personachat_path")
-# What eval_model reports of speed rather than of the model.
-_SPEED = ("tps", "exps", "ltps", "ctps", "gpu_mem", "ups", "total_train_updates", "clip", "gnorm")
+# What eval_model reports of speed and batches rather than of the model.
+_SPEED = ("exps", "tps", "ltps", "ctps", "tpb", "ltpb", "ctpb", "gpu_mem", "total_train_updates")
 
 
 def write(
@@ -73,7 +74,7 @@ def _results(report: dict | None) -> str:
     settings = report.get("opt") or {}
     metrics = {k: v for k, v in (report.get("report") or report).items() if k not in _SPEED}
     numbers = [(k, f"{v:.6g}") for k, v in sorted(metrics.items()) if isinstance(v, (int, float))]
-    texts = [(k, v) for k, v in sorted(metrics.items()) if isinstance(v, str)]
+    texts = [(k, _signature(v)) for k, v in sorted(metrics.items()) if isinstance(v, str)]
     how = ", ".join(
         f"{option} `{settings[name]}`"
         for option, name in (("task", "task"), ("split", "datatype"), ("search", "inference"))
@@ -83,6 +84,17 @@ def _results(report: dict | None) -> str:
     if texts:
         parts += ["How they were measured:", _table(("metric", "signature"), texts)]
     return "\n\n".join(part for part in parts if part)
+
+
+def _signature(text: str) -> str:
+    """A metric's signature, `key:value|…`, with the names of folders in place of their paths."""
+    parts = (part.rpartition("/") for part in text.split("|"))
+    return "|".join(
+        f"{before.partition(':')[0]}:{last}"
+        if packing.holds_path(before)
+        else before + slash + last
+        for before, slash, last in parts
+    )
 
 
 def _table(head: tuple[str, str], rows) -> str:
