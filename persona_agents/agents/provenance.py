@@ -194,9 +194,9 @@ class Provenance:
             output.provenance = self.explain_last()
         return output
 
-    def explain_last(self) -> list[dict]:
+    def explain_last(self, attention: bool = False) -> list[dict]:
         """The provenance of the replies that this agent generated last, [] if there are none."""
-        return [] if self._replied is None else self.explain(*self._replied)
+        return [] if self._replied is None else self.explain(*self._replied, attention)
 
     def explain_text(self, observation, reply: str, tokens=None) -> dict:
         """

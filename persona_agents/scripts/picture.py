@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 from persona_agents.errors import PersonaAgentsError
 
 # Fonts with Chinese characters, as the systems and distributions name them.
@@ -9,6 +11,8 @@ CJK_FONTS = (
     "Noto Sans CJK SC",
     "Noto Sans CJK JP",
     "Noto Sans SC",
+    "Noto Serif CJK SC",
+    "Noto Serif CJK JP",
     "Source Han Sans SC",
     "Source Han Sans CN",
     "WenQuanYi Micro Hei",
@@ -44,8 +48,18 @@ def cjk_font() -> str | None:
     """The name of an installed font that has Chinese characters, None if there is none."""
     from matplotlib import font_manager
 
-    installed = {font.name for font in font_manager.fontManager.ttflist}
-    return next((name for name in CJK_FONTS if name in installed), None)
+    def find() -> str | None:
+        known = {font.name for font in font_manager.fontManager.ttflist}
+        return next((name for name in CJK_FONTS if name in known), None)
+
+    found = find()
+    if found is None:  # matplotlib remembers the fonts that there were when it was first used
+        known_files = {font.fname for font in font_manager.fontManager.ttflist}
+        for path in set(font_manager.findSystemFonts()) - known_files:
+            with contextlib.suppress(Exception):  # a file that is no font that it can draw
+                font_manager.fontManager.addfont(path)
+        found = find()
+    return found
 
 
 def draw(statistics: dict, path: str) -> None:
