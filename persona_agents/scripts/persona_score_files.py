@@ -106,7 +106,7 @@ def _from_json(line: str) -> list[Reply]:
         )
     references = _texts(data, "references")
     persona = [s for text in _texts(data, "persona") for s in _sentences(text)]
-    query = data.get("query") or ""
+    query = "" if data.get("query") is None else data["query"]
     if not isinstance(query, str):
         raise _BadLine("'query' is no text")
     return [Reply(data["reply"], references, persona, query)]

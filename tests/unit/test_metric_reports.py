@@ -7,12 +7,12 @@ import json
 import pickle
 import zlib
 
-import parlai.scripts.eval_model as eval_model
 import pytest
 from parlai.core.agents import Agent
 from parlai.core.message import Message
 from parlai.core.metrics import aggregate_named_reports, dict_report
 from parlai.core.worlds import create_task
+from parlai.scripts import eval_model
 from persona_agents.tasks.base import Sample, SingleTurnTeacher
 from persona_agents.tasks.cpc import build as cpc
 from persona_agents.tasks.personachat_single_turn import build as personachat
