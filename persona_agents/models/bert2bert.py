@@ -61,8 +61,10 @@ class BERT2BERT(CopyingModel):
 
     def decode(self, ids: torch.Tensor, encoded: Encoded, cache=None) -> Decoded:
         """Reply so far (B, T), beginning with [CLS], after the positions in the cache."""
+        seen = ids.size(1) + self._length(cache)
         output = self.pair.decoder(
             input_ids=ids,
+            attention_mask=ids.new_ones(len(ids), seen),  # replies are padded behind their end
             encoder_hidden_states=encoded.hidden,
             encoder_attention_mask=self._real(encoded.ids),
             use_cache=not self.training,
@@ -70,6 +72,13 @@ class BERT2BERT(CopyingModel):
             **{self._cache: cache},
         )
         return Decoded(output.logits, getattr(output, self._cache))
+
+    @staticmethod
+    def _length(cache) -> int:
+        """Positions in a cache."""
+        if cache is None:
+            return 0
+        return cache[0][0].size(2) if isinstance(cache, tuple) else cache.get_seq_length()
 
     def distribution(self, decoded: Decoded, encoded: Encoded):
         """Logits (B, T, V), and nothing to copy."""
