@@ -26,14 +26,18 @@ class Reviewer:
         self.registration = None
         self.agent = None
 
-    def post(self, path, body, timeout=60):
-        request = urllib.request.Request(
-            self.url + path,
-            json.dumps(body).encode(),
-            {"Content-Type": "application/json"},
-        )
-        with OPENER.open(request, timeout=timeout) as response:
-            return json.load(response)
+    def post(self, path, body, timeout=30):
+        data, kind = json.dumps(body).encode(), {"Content-Type": "application/json"}
+        for _ in range(100):
+            request = urllib.request.Request(self.url + path, data, kind)
+            try:
+                with OPENER.open(request, timeout=timeout) as response:
+                    return json.load(response)
+            except urllib.error.HTTPError as error:
+                if error.code != 503:  # Mephisto has not connected yet
+                    raise
+            time.sleep(0.1)
+        raise TimeoutError("Mephisto does not connect")
 
     def provider_data(self):
         if self.registration is None:

@@ -13,6 +13,7 @@ const Server = (() => {
       method: "POST",
       headers: { "Content-Type": "application/json" },
       body: JSON.stringify({ ...body, client_timestamp: Date.now() / 1000 }),
+      signal: AbortSignal.timeout(30000), // the router waits for ever if Mephisto is gone
     });
     if (!response.ok) throw new Error(`${path}: ${response.status}`);
     return response.json();

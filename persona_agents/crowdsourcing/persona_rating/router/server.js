@@ -9,9 +9,13 @@ const host = process.env.PERSONA_RATING_HOST;
 // Mephisto's router would save uploads to /tmp and serve any file by /download_file/..%2f…
 const REFUSED = /^\/+(download_file|submit_metadata)(\/|$)/i;
 
-function isAllowed(request) {
+// What comes before Mephisto has connected would never be answered.
+let isConnected = false;
+
+function fault(request) {
   const type = request.headers["content-type"] || "";
-  return !REFUSED.test(request.url.split("?")[0]) && !/multipart/i.test(type);
+  if (REFUSED.test(request.url.split("?")[0]) || /multipart/i.test(type)) return 404;
+  return request.method === "POST" && !isConnected ? 503 : null;
 }
 
 // Only Mephisto itself opens a web socket. Whoever else could would receive all answers.
@@ -25,8 +29,9 @@ function isMephisto(request) {
 const createServer = http.createServer;
 http.createServer = (app) => {
   const server = createServer((request, response) => {
-    if (isAllowed(request)) return app(request, response);
-    response.writeHead(404);
+    const code = fault(request);
+    if (code === null) return app(request, response);
+    response.writeHead(code);
     response.end();
   });
   const emit = server.emit;
@@ -38,9 +43,20 @@ http.createServer = (app) => {
   return server;
 };
 
+// Mephisto's first message says who it is; from then on the router passes requests on.
+const { prototype, Server } = require("ws");
+const on = Server.prototype.on;
+Server.prototype.on = function (event, listener) {
+  if (event === "connection") {
+    on.call(this, event, (socket) =>
+      socket.once("message", () => setImmediate(() => (isConnected = true))),
+    );
+  }
+  return on.call(this, event, listener);
+};
+
 // Newer versions of node report success as null. The router only knows undefined, and would send
 // each message a second time.
-const { prototype } = require("ws");
 const send = prototype.send;
 prototype.send = function (data, callback) {
   return send.call(this, data, (error) => callback && callback(error || undefined));

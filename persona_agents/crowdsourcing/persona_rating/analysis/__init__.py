@@ -1,0 +1,1 @@
+"""From reviewers' answers to the tables of a paper. The statistics need no Mephisto."""
