@@ -64,6 +64,15 @@ class ScoringAgent(PersonaRecipe, TorchGeneratorAgent):
             scores.append(loss[order].tolist())
         return texts, scores
 
+    def candidate_losses(self, encoded, ys: torch.Tensor) -> torch.Tensor:
+        """What replies (B, T) are ranked by, the least first: their mean loss per token, (B,)."""
+        log_prob, _ = self.module.score(encoded, ys)
+        real = ys.ne(self.NULL_IDX)
+        return -(log_prob * real).sum(dim=1) / real.sum(dim=1).clamp_min(1)
+
+    def _construct_label_token_losses(self, labels, model_output):
+        return super()._construct_label_token_losses(labels, model_output[:3])
+
     def _generation_activation(self, score: torch.Tensor) -> torch.Tensor:
         """The scores are log-probabilities: only a temperature leaves something to normalise."""
         return score.float() if self.temperature == 1.0 else super()._generation_activation(score)

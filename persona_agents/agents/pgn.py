@@ -58,9 +58,7 @@ class PGNAgent(Provenance, ScoringAgent):
         """In training with coverage, eq. 13: the mean of -log p and of the coverage loss."""
         if return_output or not self.opt["coverage"]:
             return super().compute_loss(batch, return_output)
-        # past ScoringAgent, which may put other outputs in the place of the model's
-        outputs = super(ScoringAgent, self).compute_loss(batch, return_output=True)
-        loss, (*_, coverage_loss) = outputs
+        loss, (*_, coverage_loss) = super().compute_loss(batch, return_output=True)
         real = batch.label_vec.ne(self.NULL_IDX)
         metric = AverageMetric.from_mask(coverage_loss, real)
         self.record_local_metric("coverage_loss", metric)

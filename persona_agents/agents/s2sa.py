@@ -10,6 +10,8 @@ from persona_agents.errors import PersonaAgentsError
 
 # The paper's sizes, which pgn has as well.
 SIZES = {"hiddensize": 512, "embeddingsize": 512, "numlayers": 2}
+# What a batch says of each input before truncation.
+COUNTS = ("_context_original_length", "_context_truncate_rate", "_context_truncated_length")
 
 
 class S2SAAgent(PersonaRecipe, Seq2seqAgent):
@@ -41,3 +43,13 @@ class S2SAAgent(PersonaRecipe, Seq2seqAgent):
                 "but ParlAI's seq2seq takes 0 for padding. Give a BERT whose [PAD] is 0, or `none`."
             )
         return super().build_model(states)
+
+    def batchify(self, *args, **kwargs):
+        """ParlAI's, which sorts the batch by length, but not the counts of what was cut."""
+        batch = super().batchify(*args, **kwargs)
+        if batch.valid_indices is not None:
+            order = batch.valid_indices.argsort().argsort()
+            for name in COUNTS:
+                if batch.get(name) is not None:
+                    batch[name] = batch[name][order]
+        return batch
