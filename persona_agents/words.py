@@ -17,6 +17,7 @@ from typing import NamedTuple
 import torch
 from parlai.core.dict import DictionaryAgent
 
+from persona_agents.agents import options
 from persona_agents.dictionary import tidy
 from persona_agents.errors import PersonaAgentsError
 from persona_agents.persona import parse_turn, persona_of
@@ -89,6 +90,7 @@ class WordDictionaryAgent(DictionaryAgent):
             self.words, self.n_replies = shared["words"], shared["n_replies"]
             self.n_function = shared["n_function"]
         else:
+            options.check_for_agent(opt)  # before anything is built or written
             self.words, self.n_replies, self.n_function = {}, 0, 4
             self._tags = defaultdict(Counter)  # collected while the dictionary is being built
             self._replies = Counter()

@@ -14,6 +14,7 @@ from persona_agents.agents.recipe import PersonaRecipe
 from persona_agents.errors import PersonaAgentsError
 from persona_agents.models import dvs_joint
 from persona_agents.models.dvs2s import DVS2S, Sizes
+from persona_agents.models.dvs_vocabulary import FORBIDDEN
 from persona_agents.words import WordDictionaryAgent
 
 
@@ -115,7 +116,13 @@ class DVS2SAgent(SmallVocabularySearch, PersonaRecipe, TorchGeneratorAgent):
         self._report(measured, batch.label_vec)
         self._measured = None if self.model.training else measured
         loss = measured.loss.sum() / batch.label_vec.ne(self.NULL_IDX).sum()
-        return (loss, (measured.scores, measured.best, None)) if return_output else loss
+        if not return_output:
+            return loss
+        scores, first = measured.scores, self.module.sizes.function_words
+        if self.show_token_details and measured.allowed is not None:
+            scores = scores.clone()
+            scores[..., first:].masked_fill_(~measured.allowed.unsqueeze(1), FORBIDDEN)
+        return loss, (scores, measured.best, None)
 
     def _report(self, measured: dvs_joint.Measured, ys: torch.Tensor) -> None:
         real = ys.ne(self.NULL_IDX)
@@ -214,9 +221,11 @@ class DVS2SAgent(SmallVocabularySearch, PersonaRecipe, TorchGeneratorAgent):
         self._number_training_updates = self.scheduler.get_initial_number_training_updates()
 
     def train_step(self, batch):
-        if self.scheduler.ended:
+        if not self.scheduler.ended:
+            super().train_step(batch)
+        elif self._has_trained:
             raise StopTrainException("two consecutive rises of the validation perplexity")
-        return super().train_step(batch)
+        self._has_trained = True  # a resumed training that had ended: the loop wants one step first
 
     def state_dict(self):
         return {**super().state_dict(), "baseline": self.baseline.value}

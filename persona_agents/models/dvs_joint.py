@@ -39,7 +39,8 @@ class Measured(NamedTuple):
     gold: torch.Tensor  # (B,) distinct content words of the reply
     predictor_loss: torch.Tensor | None = None  # (B,) binary cross-entropy, summed over words
     full_log_prob: torch.Tensor | None = None  # (B, T) log p(y_j) on the full vocabulary
-    scores: torch.Tensor | None = None  # (B, T, V) s(w), FORBIDDEN outside T + words(Y)
+    scores: torch.Tensor | None = None  # (B, T, V) s(w) of all words
+    allowed: torch.Tensor | None = None  # (B, C) content words of T + words(Y)
     missed: torch.Tensor | None = None  # (B, C) content words of the reply that are not in T
 
 
@@ -231,21 +232,46 @@ def by_rule(
     with torch.no_grad():
         content, mask = choose_content(logits, top_k, threshold)
         chosen = as_sets(content, mask, logits.size(1))
-        scores = scores.detach().clone()
-        scores[..., n_function:].masked_fill_(~(chosen | held).unsqueeze(1), FORBIDDEN)
-        log_prob = _of_target(scores, ys, model.pad).unsqueeze(1)
+        missed = held & ~chosen
+        log_prob, best = _within_rule(scores, ys, content, mask, missed, n_function)
+        log_prob = (log_prob * real).unsqueeze(1)
         sets = chosen.unsqueeze(1)
         reward = _reward(log_prob, ys, sets, real, n_function, kappa)
     return Measured(
         -full.sum(dim=1) + cross_entropy,
         log_prob,
-        scores.argmax(dim=-1),
+        best,
         reward,
         n_function + sets.sum(dim=2),
         (sets & held.unsqueeze(1)).sum(dim=2),
         held.sum(dim=1),
         predictor_loss(logits, held) if negatives is not None else cross_entropy,
         full,
-        scores,
-        held & ~chosen,
+        scores.detach(),
+        chosen | held,
+        missed,
     )
+
+
+def _within_rule(scores, ys, content, mask, missed, n_function: int):
+    """
+    log p(y_j) (B, T) within T + words(Y), and the best words (B, T), on those columns alone.
+
+    :param scores: (B, T, V); ``content`` and ``mask`` (B, K), the content words of T.
+    :param missed: (B, C) content words of the reply that are not among them.
+    """
+    length = ys.size(1)
+    repeats = (ys.unsqueeze(2) == ys.unsqueeze(1)).tril(-1).any(dim=2)
+    further = missed.gather(1, (ys - n_function).clamp_min(0)) & (ys >= n_function) & ~repeats
+    if mask is None:
+        mask = torch.ones_like(content, dtype=torch.bool)
+    words = torch.cat((content + n_function, ys), dim=1)  # (B, K + T)
+    real = torch.cat((mask, further), dim=1)
+    own = scores.gather(2, words.unsqueeze(1).expand(-1, length, -1))  # (B, T, K + T)
+    own = own.masked_fill(~real.unsqueeze(1), FORBIDDEN)
+    columns = torch.cat((scores[..., :n_function], own), dim=-1)
+    gold = scores.gather(2, ys.unsqueeze(2)).squeeze(2)
+    best = columns.argmax(dim=-1)
+    own_best = words.gather(1, (best - n_function).clamp_min(0))
+    best = torch.where(best < n_function, best, own_best)
+    return gold - columns.logsumexp(dim=-1), best

@@ -1,0 +1,260 @@
+"""
+Is the vocabulary chosen? Recall of the gold reply's content words in T, on held-out real dialogues.
+
+T (``--dvs joint`` and ``separate``) is compared with a static list of the same size, the function words
+and the content words of most training replies. The data are those of $PERSONA_AGENTS_DATA
+(personachat/ and cpc/), without it the bundled corpora. Each training is a command of its own, some
+minutes of one core; the last command reads what they left in the folder:
+
+    python benchmarks/dvs2s_vocabulary.py FOLDER --train en joint 1
+    ... for en and zh, joint and separate, seeds 1, 2 and 3
+    python benchmarks/dvs2s_vocabulary.py FOLDER [--picture-file curve.png]
+
+English: 900 dialogues to train on, tested on the split "test", |T| = |V| / 10. Chinese: the public
+sample of 80 dialogues, tested on the 20 of "valid", since its own test split has only four; there the
+best epoch was selected on the same dialogues.
+"""
+
+from __future__ import annotations
+
+import sys
+
+if not __package__:  # run as a file: this folder must not hide the standard library's `copy`
+    sys.path[0] += "/.."
+
+import argparse
+import json
+import os
+import statistics
+import time
+from pathlib import Path
+
+import torch
+from parlai.core.agents import create_agent_from_model_file
+from parlai.scripts.eval_model import EvalModel
+from parlai.scripts.train_model import TrainModel
+
+from benchmarks.common import print_results, result, samples
+from persona_agents.persona import format_turn
+
+MODES, SEEDS = ("joint", "separate"), (1, 2, 3)
+SETTINGS = {
+    "embedding_size": 64,
+    "hidden_size": 64,
+    "dropout": 0.2,
+    "batchsize": 32,
+    "dict_minfreq": 2,
+    "dvs_pretrain_epochs": 4,
+    "num_epochs": 6,
+    "skip_generation": True,
+    "log_every_n_secs": 60,
+    "eval_batchsize": 64,
+}
+QUIET = {"loglevel": "warn", "eval_batchsize": 64}
+
+
+def task_of(language: str) -> tuple[dict, str]:
+    """Options of a language's task, and the split to test on."""
+    data = os.environ.get("PERSONA_AGENTS_DATA")
+    if data is None:
+        print("PERSONA_AGENTS_DATA is not set: bundled corpora, not real data")
+        return {"task": {"en": "personachat_single_turn:mini", "zh": "cpc:mini"}[language]}, "test"
+    if language == "en":
+        folder = str(Path(data) / "personachat")
+        return {"task": "personachat_single_turn", "personachat_path": folder}, "test"
+    return {"task": "cpc:raw", "cpc_path": str(Path(data) / "cpc")}, "valid"
+
+
+def tenth(dictionary) -> int:
+    """The number of content words of a T of |V| / 10 words."""
+    return max(1, len(dictionary) // 10 - dictionary.n_function)
+
+
+def train(folder: Path, language: str, mode: str, seed: int) -> None:
+    task, split = task_of(language)
+    model_file, begin = str(folder / f"{language}_{mode}_{seed}" / "model"), time.process_time()
+    given = {"model": "persona_agents:dvs2s", "model_file": model_file, "dvs": mode, "seed": seed}
+    given = {**given, **SETTINGS, **task}
+    from parlai.scripts.build_dict import build_dict
+    from parlai.scripts.train_model import setup_args
+
+    dictionary = build_dict(setup_args().parse_kwargs(**given, dict_file=model_file + ".dict"))
+    given["dvs_top_k"] = tenth(dictionary)
+    TrainModel.main(**given)
+    found = measure(model_file, task, split)
+    found["minutes"] = (time.process_time() - begin) / 60
+    found["epochs"] = epochs_until_best(model_file)
+    path = folder / f"{language}_{mode}_{seed}.json"
+    path.write_text(json.dumps(found), encoding="utf-8")
+
+
+def epochs_until_best(model_file: str) -> dict:
+    """Validation perplexities of a training, and which was the best."""
+    stats = json.loads(Path(f"{model_file}.trainstats").read_text(encoding="utf-8"))
+    ppl = [report["ppl"] for report in stats["valid_reports"]]
+    return {"valid_ppl": ppl, "best": 1 + ppl.index(min(ppl))}
+
+
+def measure(model_file: str, task: dict, split: str) -> dict:
+    """Perplexities, and the rank of each gold content word in both orders of content words."""
+    report = EvalModel.main(
+        model_file=model_file, datatype=split, skip_generation=True, **task, **QUIET
+    )
+    agent = create_agent_from_model_file(model_file, {**QUIET, **task})
+    agent.module.eval()
+    words, first, k = agent.dict, agent.dict.n_function, tenth(agent.dict)
+    n_content = len(words) - first
+    frequent = sorted(range(n_content), key=lambda c: (-words.words[words[first + c]].replies, c))
+    static = {c: rank for rank, c in enumerate(frequent)}
+    ranks, sets = [], []
+    held_out = samples(agent, task["task"], split)
+    for begin in range(0, len(held_out), 64):
+        observations = []
+        for persona, query, response in held_out[begin : begin + 64]:
+            text = format_turn(persona, query)
+            message = {"text": text, "eval_labels": [response], "episode_done": True}
+            observations.append(agent.observe(message))
+            agent.reset()
+        batch = agent.batchify(observations)
+        with torch.no_grad():
+            logits = agent.module.word_logits(agent.module.encoder(batch.text_vec))
+        place = logits.argsort(dim=1, descending=True).argsort(dim=1)
+        for row, ys in enumerate(batch.label_vec):
+            gold = {word - first for word in ys.tolist() if word >= first}
+            ranks.append([(int(place[row, c]), static[c]) for c in sorted(gold)])
+            sets.append(frozenset((place[row] < k).nonzero().squeeze(1).tolist()))
+    overlaps = [len(a & b) / len(a | b) for a, b in zip(sets, sets[1:])]
+    values = {name: report[name].value() for name in ("ppl", "ppl_full", "t_recall", "t_size")}
+    return {
+        "v": len(words),
+        "function": first,
+        "k": k,
+        "ranks": ranks,
+        "different": len(set(sets)) / len(sets),
+        "overlap": statistics.mean(overlaps),
+        **values,
+    }
+
+
+# -- the report ------------------------------------------------------------------------------------
+
+
+def recalls(found: dict, which: int, k: int) -> list[float]:
+    """Recall of each reply's content words among the first k; ``which`` 0: T, 1: static list."""
+    return [statistics.mean(pair[which] < k for pair in pairs) for pairs in found["ranks"] if pairs]
+
+
+def p_value(found: dict) -> float:
+    """Two-sided paired tests of T against the static list: the larger of t-test's and Wilcoxon's."""
+    from scipy import stats
+
+    own, static = (recalls(found, which, found["k"]) for which in (0, 1))
+    return max(stats.ttest_rel(own, static).pvalue, stats.wilcoxon(own, static).pvalue)
+
+
+def mean(values) -> float:
+    return statistics.mean(values)
+
+
+def report(folder: Path, picture: str | None) -> None:
+    results, curves = [], {}
+    for language in ("en", "zh"):
+        runs = {
+            mode: [
+                json.loads(path.read_text(encoding="utf-8"))
+                for path in sorted(folder.glob(f"{language}_{mode}_*.json"))
+            ]
+            for mode in MODES
+        }
+        if not runs["joint"]:
+            continue
+        one = runs["joint"][0]
+        gold = sum(map(len, one["ranks"]))
+        print(
+            f"\n{language}: |V| {one['v']}, {one['function']} function words and special tokens, "
+            f"|T| {one['function'] + one['k']}; {len(one['ranks'])} held-out replies with "
+            f"{gold} content words"
+        )
+        print("mode      seed  recall  static       p   ppl in T  ppl full  best epoch  minutes")
+        for mode, found in ((name, found) for name in MODES for found in runs[name]):
+            own, static = (mean(recalls(found, which, found["k"])) for which in (0, 1))
+            seed = 1 + runs[mode].index(found)
+            print(
+                f"{mode:9} {seed:4} {own:7.3f} {static:7.3f} {p_value(found):7.1e} "
+                f"{found['ppl']:10.2f} {found['ppl_full']:9.2f} {found['epochs']['best']:11} "
+                f"{found['minutes']:8.1f}"
+            )
+        for mode in MODES:
+            if runs[mode]:
+                print(
+                    f"{mode}: T differs in {mean(r['different'] for r in runs[mode]):.0%} of inputs; "
+                    f"two neighbours share {mean(r['overlap'] for r in runs[mode]):.0%} of their "
+                    "content words"
+                )
+        curves[language] = curve(runs)
+        for name, points in curves[language].items():
+            print(f"{name}, |T| -> recall: ", end="")
+            print(", ".join(f"{size}: {value:.3f}" for size, value in points))
+        if language == "en":
+            difference = min(
+                mean(recalls(r, 0, r["k"])) - mean(recalls(r, 1, r["k"])) for r in runs["joint"]
+            )
+            results += [
+                result("English: recall in T - static list", difference, ">= 0.0001"),
+                result("English: p, worst seed", max(map(p_value, runs["joint"])), "<= 0.05"),
+                result("English: |T| / |V|", (one["function"] + one["k"]) / one["v"], "<= 0.1"),
+            ]
+    if picture:
+        draw(curves, picture)
+    print_results(results)
+
+
+def curve(runs: dict) -> dict:
+    """Recall over |T|: name -> points, means over seeds."""
+    one = runs["joint"][0]
+    sizes = [25, 50, 100, 200, 400, 800, 1600, 3200, 6400]
+    sizes = sorted({*(k for k in sizes if k < one["v"] - one["function"]), one["k"]})
+    lines = {"T, joint": ("joint", 0), "T, separate": ("separate", 0), "static list": ("joint", 1)}
+    return {
+        name: [
+            (k + one["function"], mean(mean(recalls(found, which, k)) for found in runs[mode]))
+            for k in sizes
+        ]
+        for name, (mode, which) in lines.items()
+        if runs[mode]
+    }
+
+
+def draw(curves: dict, path: str) -> None:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(1, len(curves), figsize=(4 * len(curves), 3.2), squeeze=False)
+    for axis, (language, lines) in zip(axes[0], curves.items()):
+        for name, points in lines.items():
+            axis.plot(*zip(*points), "o-", markersize=3, label=name)
+        title = {"en": "Persona-Chat", "zh": "CPC, 80 dialogues"}[language]
+        axis.set(xlabel="|T|", ylabel="recall of content words", xscale="log", title=title)
+        axis.legend(fontsize=8)
+    figure.tight_layout()
+    figure.savefig(path, dpi=80)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("folder", type=Path, help="where trained models and their figures are kept")
+    parser.add_argument("--train", nargs=3, metavar=("LANGUAGE", "MODE", "SEED"))
+    parser.add_argument("--picture-file", default=None)
+    args = parser.parse_args()
+    args.folder.mkdir(parents=True, exist_ok=True)
+    if args.train:
+        language, mode, seed = args.train
+        train(args.folder, language, mode, int(seed))
+    else:
+        report(args.folder, args.picture_file)
+
+
+if __name__ == "__main__":
+    main()
