@@ -28,6 +28,7 @@ REQUIREMENTS = [
     "bert-score" + WITH_PARLAI,
     "jieba" + WITH_PARLAI,
     "portalocker" + WITH_PARLAI,
+    "textblob>=0.17" + WITH_PARLAI,  # parts of speech of English words
     "sacrebleu>=2.2,<3" + WITH_PARLAI,
     "parlai==1.7.2" + WITH_PARLAI,
     "transformers>=4.30,<4.34" + WITH_PARLAI,
