@@ -65,12 +65,6 @@ class ScoringAgent(PersonaRecipe, TorchGeneratorAgent):
         return texts, scores
 
     def candidate_losses(self, encoded, ys: torch.Tensor) -> torch.Tensor:
-        """Mean -log p per token of each candidate (N, T): (N,)."""
-        log_prob, _ = self.module.score(encoded, ys)
-        real = ys.ne(self.NULL_IDX)
-        return -(log_prob * real).sum(dim=1) / real.sum(dim=1).clamp_min(1)
-
-    def candidate_losses(self, encoded, ys: torch.Tensor) -> torch.Tensor:
         """What replies (B, T) are ranked by, the least first: their mean loss per token, (B,)."""
         log_prob, _ = self.module.score(encoded, ys)
         real = ys.ne(self.NULL_IDX)
