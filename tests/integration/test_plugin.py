@@ -124,9 +124,9 @@ class TestCommand:
     def test_zoo_list(self):
         result = python(
             "import persona_agents, importlib\n"
-            "print(importlib.import_module('persona_agents.zoo.model_list').model_list)"
+            "print(importlib.import_module('persona_agents.zoo.model_list').model_list[0]['path'])"
         )
-        assert result.stdout.strip() == "[]", result.stderr
+        assert result.stdout.strip() == "zoo:persona_agents/hcm_mini_zh/model", result.stderr
 
 
 class TestBesideAnotherParlaiInternal:
