@@ -18,7 +18,7 @@ def replies_of(opt) -> list[str]:
     opt = copy.deepcopy(opt)
     if "ordered" not in opt["datatype"]:
         opt["datatype"] += ":ordered"  # each sample once; "train" alone draws them
-    opt["batchsize"] = 1
+    opt.update(batchsize=1, metrics="default")
     replies = {}
     for teacher in create_task_agent_from_taskname(opt):
         while not teacher.epoch_done():
