@@ -30,7 +30,11 @@ class KeyValue(NamedTuple):
 
 
 def attend(
-    q: torch.Tensor, source: KeyValue, mask: torch.Tensor, dropout: nn.Module
+    q: torch.Tensor,
+    source: KeyValue,
+    mask: torch.Tensor,
+    dropout: nn.Module,
+    all_look: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """
     Scaled dot-product attention of queries (B, H, T, d/H), before the output projection.
@@ -38,13 +42,17 @@ def attend(
     :param mask: bool, broadcastable to (B, H, T, S); True where a query may look. One that may look
         nowhere gets weights of zero.
     :param dropout: applied to the weights.
+    :param all_look: the caller knows that every query may look somewhere, which saves a step.
     :return: the context, heads joined (B, T, d), and the weights (B, H, T, S) before dropout.
     """
-    scores = q @ source.key.transpose(-1, -2) / math.sqrt(q.size(-1))  # (B, H, T, S)
+    q = q / math.sqrt(q.size(-1))
+    scores = at_least_float32(q @ source.key.transpose(-1, -2))  # (B, H, T, S)
     # A finite fill keeps a row with no allowed position free of NaN.
-    scores = at_least_float32(scores)
-    scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
-    weights = scores.softmax(dim=-1) * mask
+    hidden = torch.zeros(mask.shape, dtype=scores.dtype, device=mask.device)
+    hidden = hidden.masked_fill(~mask, torch.finfo(scores.dtype).min)
+    weights = (scores + hidden).softmax(dim=-1)
+    if not all_look:
+        weights = weights * mask
     context = dropout(weights.to(q.dtype)) @ source.value  # (B, H, T, d/H)
     return context.transpose(1, 2).flatten(2), weights
 
@@ -77,17 +85,23 @@ class MultiHeadAttention(nn.Module):
         return KeyValue(self._split(self.key(memory)), self._split(self.value(memory)))
 
     def forward(
-        self, x: torch.Tensor, source: KeyValue, mask: torch.Tensor, need_weights: bool = False
+        self,
+        x: torch.Tensor,
+        source: KeyValue,
+        mask: torch.Tensor,
+        need_weights: bool = False,
+        all_look: bool = False,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """
         Attend from x (B, T, d) to a projected source.
 
         :param mask: bool, broadcastable to (B, T, S); True where x may look. A row that may look
             nowhere gets weights of zero and a context that the caller must not use.
+        :param all_look: as in :func:`attend`.
         :return: the context (B, T, d) and, if asked for, the weights (B, T, S) in at least float32: their
             mean over heads, taken before dropout, so that each row sums to one also in training.
         """
         q = self._split(self.query(x))  # (B, H, T, d/H)
-        context, weights = attend(q, source, mask.unsqueeze(1), self.dropout)
+        context, weights = attend(q, source, mask.unsqueeze(1), self.dropout, all_look)
         context = self.out(context)  # (B, T, d)
         return context, weights.mean(dim=1) if need_weights else None

@@ -30,11 +30,12 @@ class Source(NamedTuple):
     ids: torch.Tensor  # (B, N)
     hidden: torch.Tensor  # (B, N, d) H_Q or H_P, rows of eq. 3's H
     keys: list[KeyValue]  # for each decoder layer, (B, H, N, d/H)
+    gaps: bool  # whether some row has no word
 
     def select(self, rows: torch.Tensor) -> Source:
         """The rows (B',) of the batch in that order, repeats allowed."""
-        tensors = (part.index_select(0, rows) for part in self[:-1])
-        return Source(*tensors, [keys.select(rows) for keys in self.keys])
+        tensors = (part.index_select(0, rows) for part in self[:5])
+        return Source(*tensors, [keys.select(rows) for keys in self.keys], self.gaps)
 
     def in_input(self, values: torch.Tensor, length: int) -> torch.Tensor:
         """Values (B, T, N) of the words at their places in the input, (B, T, S), zero elsewhere."""
@@ -79,16 +80,17 @@ class DecoderLayer(nn.Module):
         length, total = h.size(1), source.key.size(2)
         visible = torch.ones(length, total, dtype=torch.bool, device=h.device)
         visible = visible.tril(total - length).unsqueeze(0)  # (1, T, past + T)
-        context, _ = self.self_attention(h, source, visible)
+        context, _ = self.self_attention(h, source, visible, all_look=True)
         return self.self_attention_norm(h + self.dropout(context)), source
 
     def _attend_source(self, attention, norm, h, source: Source, layer: int, need_weights: bool):
         mask = source.word.unsqueeze(1)  # (B, 1, N)
-        context, weights = attention(h, source.keys[layer], mask, need_weights)
+        context, weights = attention(h, source.keys[layer], mask, need_weights, not source.gaps)
         attended = norm(h + self.dropout(context))
-        # Where the source is empty the whole sub-layer is skipped.
-        present = source.word.any(dim=1)[:, None, None]
-        return torch.where(present, attended, h), weights
+        if source.gaps:  # where the source is empty the whole sub-layer is skipped
+            present = source.word.any(dim=1)[:, None, None]
+            attended = torch.where(present, attended, h)
+        return attended, weights
 
     def attend_query(self, h, query: Source, layer: int, need_weights: bool):
         """Eq. 6: (h_q, a_q), (B, T, d) and (B, T, N)."""
@@ -214,7 +216,9 @@ class HCM(CopyingModel):
 
     def _source(self, ids, hidden, member, attentions) -> Source:
         """The rows of H (B, S, d) that are H_Q or H_P, as ``member`` (B, S) says."""
-        length = max(1, int(member.sum(dim=1).max()))
+        words = member.sum(dim=1)
+        fewest, length = torch.stack((words.min(), words.max())).tolist()
+        length = max(1, length)
         # members first, each in its place among them
         position = member.byte().sort(dim=1, descending=True, stable=True)[1][:, :length]
         places = position.unsqueeze(-1).expand(-1, -1, hidden.size(-1))
@@ -222,7 +226,7 @@ class HCM(CopyingModel):
         hidden = hidden.gather(1, places)  # (B, N, d)
         copyable = word & ids.ne(self.special.unknown)
         keys = [attention.project(hidden) for attention in attentions]
-        return Source(position, word, copyable, ids, hidden, keys)
+        return Source(position, word, copyable, ids, hidden, keys, gaps=fewest == 0)
 
     # -- decoder ---------------------------------------------------------------------------------
 
