@@ -63,8 +63,12 @@ class Encoder:
         """From now on keep the token vectors of this layer (0: the embeddings)."""
         if layer != self.layer:
             self.layer = layer
-            self._cache.clear()
-            self._bytes = 0
+            self.forget()
+
+    def forget(self) -> None:
+        """Drop all vectors."""
+        self._cache.clear()
+        self._bytes = 0
 
     def embed(self, texts: Iterable[str]) -> dict[str, Vectors]:
         """Vectors of the texts; only those not seen before pass through the model, in batches."""
