@@ -1,0 +1,45 @@
+"use strict";
+// What the page says, in both languages. {} is filled in.
+const TEXTS = {
+  en: {
+    title: "Chat with a persona", language: "Language", chat: "Chat", search: "Search",
+    greedy: "greedy", beam: "beam", message: "Your message (Enter sends)", send: "Send",
+    personaTitle: "The model's persona", editor: "Another persona, one sentence a line",
+    use: "Use it", draw: "Draw one", reset: "New chat", none: "(none)",
+    visitor: "You", model: "Model", legend: "Words:", generated: "generated",
+    query: "copied from what you said", persona: "copied from the persona",
+    fromPersona: "copied from sentence {} of the persona", fromQuery: "copied from what you said",
+    part_generated: "generated", part_query: "from you", part_persona: "from persona",
+    words: "Where the words come from", noReply: "(no reply)",
+    newPersona: "The model has another persona now.",
+    newChat: "A new chat has begun.",
+    errors: {
+      session: "The chat was not used for too long and is forgotten. A new one has begun.",
+      message_too_long: "The message is too long.", persona_too_long: "The persona is too long.",
+      too_large: "That is too much.", empty: "The message is empty.",
+      full: "There are too many chats. Try again later.",
+      busy: "Too many messages are waiting. Try again later.",
+      network: "The server does not answer.", other: "That did not work.",
+    },
+  },
+  zh: {
+    title: "与人设对话", language: "语言", chat: "对话", search: "搜索",
+    greedy: "贪心", beam: "束搜索", message: "你的话（回车发送）", send: "发送",
+    personaTitle: "模型的人设", editor: "换成别的人设，每行一句",
+    use: "使用", draw: "抽取", reset: "新的对话", none: "（无）",
+    visitor: "你", model: "模型", legend: "词的来源：", generated: "生成",
+    query: "复制自你的话", persona: "复制自人设",
+    fromPersona: "复制自人设第 {} 句", fromQuery: "复制自你的话",
+    part_generated: "生成", part_query: "问句", part_persona: "人设",
+    words: "词的来源", noReply: "（没有回复）",
+    newPersona: "模型换了人设。",
+    newChat: "新的对话开始了。",
+    errors: {
+      session: "对话太久没有使用，已被遗忘。新的对话开始了。",
+      message_too_long: "消息太长。", persona_too_long: "人设太长。",
+      too_large: "内容太多。", empty: "消息是空的。",
+      full: "对话太多，请稍后再试。", busy: "等待的消息太多，请稍后再试。",
+      network: "服务器没有回应。", other: "没有成功。",
+    },
+  },
+};
