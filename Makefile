@@ -28,7 +28,7 @@ DEMO_OPTIONS ?= --bert-model none --embedding-size 128 --ffn-size 512 --n-encode
 	--n-decoder-layers 2 --learningrate 1e-3 --num-epochs 5
 DEMO_CHAT ?= --num-examples 3
 
-.PHONY: demo zoo test test-full smoke-b lint clean env env-dev env-b
+.PHONY: demo zoo browser test test-full smoke-b lint clean env env-dev env-b
 
 env: $(VENV)/.installed
 env-dev: $(VENV)/.installed-dev
@@ -84,7 +84,15 @@ zoo: env
 test: env-dev
 	$(VENV)/bin/python -m pytest -m "not slow" $(PYTEST_ARGS)
 
-test-full: env-dev
+# the browser of the web chat's tests, which are skipped without it
+browser:
+	@command -v chromedriver >/dev/null && exit 0; \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+		apt-get update -qq && apt-get install -qq -y --no-install-recommends \
+			-o DPkg::Lock::Timeout=600 chromium chromium-driver fonts-noto-cjk >/dev/null; \
+	else echo "No chromedriver, and no right to install one: tests of the page will be skipped."; fi
+
+test-full: env-dev browser
 	$(VENV)/bin/python -m pytest $(PYTEST_ARGS)
 
 # plug-in, mends, tasks, and everything about HCM

@@ -28,6 +28,7 @@ REQUIREMENTS = [
     "bert-score" + WITH_PARLAI,
     "jieba" + WITH_PARLAI,
     "portalocker" + WITH_PARLAI,
+    "tornado" + WITH_PARLAI,
     "textblob>=0.17" + WITH_PARLAI,  # parts of speech of English words
     "sacrebleu>=2.2,<3" + WITH_PARLAI,
     "parlai==1.7.2" + WITH_PARLAI,
@@ -55,7 +56,7 @@ def packages_and_folders():
 
 
 # endings of all files beside Python code that belong to the package
-DATA = ["json", "jsonl", "txt", "yml", "yaml", "opt", "md", "html", "css", "js", "zip"]
+DATA = ["json", "jsonl", "txt", "yml", "yaml", "opt", "md", "html", "css", "js", "svg", "zip"]
 PACKAGES, FOLDERS = packages_and_folders()
 
 setup(
@@ -72,7 +73,8 @@ setup(
     package_data={"": [f"**/*.{ending}" for ending in DATA]},
     install_requires=REQUIREMENTS,
     extras_require={
-        "dev": ["pytest", "ruff", "build", "pre-commit"],
+        # newer releases of selenium need a urllib3 that ParlAI's pins exclude
+        "dev": ["pytest", "ruff", "build", "pre-commit", "selenium<4.33"],
         # human evaluation; Mephisto's own pins exist for Python 3.9 to 3.11 only
         "crowdsourcing": ["mephisto==1.1.1", "krippendorff", "statsmodels", "matplotlib"],
     },
