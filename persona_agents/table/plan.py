@@ -205,7 +205,7 @@ def score_step(job: Job, test_set: str) -> Step:
     return Step(f"scores of {test_set}", arguments, (f"{test_set}/{BY_HAND}",))
 
 
-def describe(job: Job) -> str:
+def describe(job: Job, environment: dict[str, str]) -> str:
     """The job as JSON for its folder."""
     return json.dumps(
         {
@@ -213,6 +213,7 @@ def describe(job: Job) -> str:
             "system": job.system.name,
             "kind": job.system.kind,
             "seed": job.seed if job.system.train else None,
+            "environment": environment,
             "commands": {step.name: step.shell() for step in job.steps},
             "scoring": {name: score_step(job, name).shell() for name in job.sets},
         },

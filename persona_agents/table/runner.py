@@ -154,13 +154,17 @@ class Runner:
         """Raise PersonaAgentsError for a model that was trained with other options."""
         for job in jobs:
             known = read_json(self.path(job) / "job.json")
-            train = next((step for step in job.steps if step.name == "train"), None)
             before = known and known["commands"].get("train")
-            if train and before and before != train.shell():
-                raise PersonaAgentsError(
-                    f"{self.path(job)} holds a training with other options. Then: {before} Now: "
-                    f"{train.shell()} Remove that folder to train anew, or name another folder."
-                )
+            if not before or not job.system.train:
+                continue
+            then = (before, known["environment"])
+            now = (job.steps[0].shell(), self.environment)
+            for one, other in zip(then, now):
+                if one != other:
+                    raise PersonaAgentsError(
+                        f"{self.path(job)} holds a training with other options. Then: {one}. Now: "
+                        f"{other}. Remove that folder to train anew, or name another folder."
+                    )
 
     # -- running ---------------------------------------------------------------------------------
 
@@ -204,7 +208,7 @@ class Runner:
             (folder / name).mkdir(parents=True, exist_ok=True)
         self._marker(job, step).unlink(missing_ok=True)
         if not (folder / "job.json").exists() or step is job.steps[0]:
-            write_text(folder / "job.json", plan.describe(job) + "\n")
+            write_text(folder / "job.json", plan.describe(job, self.environment) + "\n")
             write_text(folder / "repeat.sh", plan.script(job, self.environment))
         log = folder / "logs" / f"{plan.slug(step.name)}.txt"
         command = [*self.parlai, *step.command(folder.resolve())]

@@ -52,12 +52,18 @@ class Scoring:
 
         :param task: the table's task
         :param folder: where the replies are; the scores are kept beside them
-        :param like: replies whose order of samples is to be followed
+        :param like: replies whose order of samples the statistics are to follow; values are those
+            of the file's order, to the last digit
         """
         replies = self.replies(folder)
+        scores = self._scores(task, replies, self.names, folder / plan.SCORES)
         if like is not None:
-            replies = align(like, replies, str(folder / plan.REPLIES))
-        return self._scores(task, replies, self.names, folder / plan.SCORES)
+            places = {id(reply): place for place, reply in enumerate(replies)}
+            aligned = align(like, replies, str(folder / plan.REPLIES))
+            order = [places[id(reply)] for reply in aligned]
+            for metric, column in scores.statistics.items():
+                scores.statistics[metric] = [column[place] for place in order]
+        return scores
 
     def against(self, task: str, folder: Path, personas: list[Reply]) -> Scores:
         """Scores of replies against the personas of other replies to the same queries."""
