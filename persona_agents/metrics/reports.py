@@ -168,7 +168,9 @@ class Recorder:
                 settings = settings_of(opt, task_language(opt.get("task") or ""))
                 self.scorer = scoring.scorer_for(names, settings)
         # a training teacher only makes sure that the validation's models can be had
-        self.active = self.scorer is not None and not DatatypeHelper.is_training(opt.get("datatype") or "")
+        self.active = self.scorer is not None and not DatatypeHelper.is_training(
+            opt.get("datatype") or ""
+        )
         self.reset()
 
     def reset(self) -> None:
