@@ -88,10 +88,26 @@ def checked(path: str, load) -> dict:
 
 
 def _refusal(error: pickle.UnpicklingError) -> str:
-    text = str(error)
-    if "lobal" in text or "lobals" in text:  # torch: "Unsupported global", "unsafe globals"
+    text = str(error).lower()
+    if "global" in text:  # torch: "Unsupported global", "unsupported GLOBAL posix.mkdir"
         return "it holds more than tensors and plain data, so reading it could run foreign code"
     return "it is damaged, or no file of tensors and plain data"
+
+
+def without_numpy(value):
+    """
+    Plain data with Python's numbers in place of numpy's, at any depth.
+
+    ParlAI's `invsqrt` schedule computes rates with numpy, whose numbers are read back as code would
+    be.
+    """
+    if isinstance(value, numpy.generic):
+        return value.item()
+    if isinstance(value, dict):
+        return {key: without_numpy(part) for key, part in value.items()}
+    if isinstance(value, list):
+        return [without_numpy(part) for part in value]
+    return value
 
 
 def read_progress(path: str) -> dict | None:

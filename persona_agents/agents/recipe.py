@@ -11,7 +11,7 @@ from persona_agents.agents import options, precision, search
 from persona_agents.agents.history import PersonaHistory
 from persona_agents.agents.schedule import LinearSchedule
 from persona_agents.agents.workers import TokenWeights
-from persona_agents.checkpoint import read_checkpoint, read_json, seed
+from persona_agents.checkpoint import read_checkpoint, read_json, seed, without_numpy
 from persona_agents.dictionary import WordPieceDictionaryAgent
 from persona_agents.errors import PersonaAgentsError
 
@@ -300,7 +300,8 @@ class PersonaRecipe:
         super().save(path)
 
     def state_dict(self):
-        return {**super().state_dict(), "grad_scaler": self.precision.state_dict()}
+        states = {**super().state_dict(), "grad_scaler": self.precision.state_dict()}
+        return {key: s if key == "model" else without_numpy(s) for key, s in states.items()}
 
     def load(self, path: str):
         """Read a checkpoint; only tensors and plain data are unpickled, never code."""
