@@ -45,6 +45,7 @@ class TestTokens:
 
     def test_words(self):
         assert words("我 喜欢 猫 ！") == words("我喜欢猫!") == ("我", "喜欢", "猫")
+        assert words("我 喜 欢 猫") == words("我喜欢猫"), "cut otherwise than jieba does"
         assert words("I like C3PO.") == ("i", "like", "c3po")
 
     def test_characters(self):
@@ -104,7 +105,11 @@ class TestBleu:
     def test_brevity(self):
         found = values([Reply("a b", ["a b c d"])], "corpus_bleu")
         assert found["corpus_bleu_2"] == pytest.approx(100 * math.exp(1 - 4 / 2))
-        assert found["corpus_bleu_3"] == 0, "no 3-gram, and no smoothing"
+        assert found["corpus_bleu_3"] == 0, "there is no 3-gram"
+
+    def test_is_not_smoothed(self):
+        found = values([Reply("a b c x", ["a b c y"])], "corpus_bleu")
+        assert found["corpus_bleu_3"] > 0 and found["corpus_bleu_4"] == 0
 
     def test_signature(self):
         found = score([Reply("a", ["a"])], "corpus_bleu").signatures["corpus_bleu"]
