@@ -36,6 +36,17 @@ def mend_reduce_on_plateau(lr_scheduler) -> None:
     parlai_class.__init__ = __init__
 
 
+def mend_inverse_square_root(lr_scheduler) -> None:
+    """The rates of ``--lr-scheduler invsqrt`` are numpy's numbers, which torch, since 2.6, refuses
+    to read from a checkpoint: no such training can be resumed, no such model loaded.
+
+    Can go when ParlAI computes with Python's numbers.
+    """
+    scheduler_class = lr_scheduler.InvSqrtLRScheduler
+    factor = scheduler_class._invsqrt_lr
+    scheduler_class._invsqrt_lr = lambda self, step: float(factor(self, step))
+
+
 def mend_last_validation(train_model) -> None:
     """ParlAI stops at ``--num-epochs``, ``--max-train-steps``, ``--max-train-time`` or the end of
     a schedule before it looks whether a validation is due, so the last weights are never compared.
@@ -143,7 +154,7 @@ MENDS = {
         compat_presets.mend_presets,
     ],
     "parlai.core.torch_agent": [compat_files.mend_checkpoint_files, compat_training.mend_rates],
-    "parlai.nn.lr_scheduler": [mend_reduce_on_plateau],
+    "parlai.nn.lr_scheduler": [mend_reduce_on_plateau, mend_inverse_square_root],
     "parlai.scripts.train_model": [
         mend_plain_writes,
         mend_last_validation,

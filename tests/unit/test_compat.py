@@ -246,3 +246,14 @@ def test_installing_again_changes_nothing():
     train_steps = TrainLoop.train_steps
     compat.install()
     assert TrainLoop.train_steps is train_steps
+
+
+def test_inverse_square_root_can_be_resumed(train):
+    """ParlAI's rates were numpy's numbers, which torch reads from no checkpoint."""
+    options = {"lr_scheduler": "invsqrt", "warmup_updates": 2, "invsqrt_lr_decay_gamma": 2}
+    _, model_file = train(**options)
+    states = torch.load(model_file, weights_only=True)
+    (group,) = states["optimizer"]["param_groups"]
+    assert type(group["lr"]) is float and 0 < group["lr"] < 0.01
+    train(**options, num_epochs=4)
+    assert torch.load(model_file, weights_only=True)["number_training_updates"] == 8
