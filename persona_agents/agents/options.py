@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from parlai.core.build_data import modelzoo_path
 from parlai.core.loader import load_agent_module
 
 from persona_agents.agents.workers import refuse_sharding
@@ -70,7 +71,9 @@ def _check_files(opt) -> None:
         _refuse("model_file", f"{model_file} is a folder: name a file in it, {model_file}/model.")
     # A model that exists is loaded from its own file; only a new one starts from --init-model.
     starts_anew = not (model_file and os.path.exists(model_file))
-    if init_model and starts_anew and not os.path.exists(init_model):
+    if not (init_model and starts_anew):
+        return
+    if not os.path.exists(modelzoo_path(opt.get("datapath"), init_model)):
         _refuse("init_model", f"{init_model}: there is no such file.")
 
 

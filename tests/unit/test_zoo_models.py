@@ -124,6 +124,21 @@ class TestBundled:
         assert sum(right) / len(right) >= 0.95
 
 
+def test_training_can_start_from_it(tmp_path):
+    """``--init-model zoo:…``, with the model's sizes."""
+    settings = {**tiny.SIZES, "embedding_size": 128, "n_heads": 4, "ffn_size": 512}
+    settings.update(n_encoder_layers=2, n_decoder_layers=2, datapath=str(tmp_path))
+    corpus = tiny.write_corpus(tmp_path / "corpus", tiny.samples("zh")[:4])
+    agent = tiny.new_agent(
+        init_model=f"{PREFIX}hcm_mini_zh/model",
+        model_file=str(tmp_path / "x"),
+        **settings,
+        **corpus,
+    )
+    (loss,) = tiny.train_steps(agent, [tiny.samples("zh")[:4]])
+    assert loss < 1.0, "it knows its corpus already"
+
+
 def test_many_at_once(tmp_path):
     """Several programs that start together get one whole model."""
     errors = []
