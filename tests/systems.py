@@ -85,7 +85,7 @@ SYSTEMS = {
         },
     ),
     "hcm --copy none": System("hcm", {**HCM, "copy": "none"}),
-    "hcm --copy flat": System("hcm", {**HCM, "copy": "flat", "learningrate": 5e-3}),
+    "hcm --copy flat": System("hcm", {**HCM, "copy": "flat"}),
     "s2sa": System("s2sa", {**NO_BERT, **LSTM, "learningrate": 1e-2}),
     "pgn": System("pgn", {**NO_BERT, **LSTM, "learningrate": 1e-2}),
     "pgn --coverage true": System(
