@@ -21,7 +21,8 @@ the YAML file:
   systems:                  what is compared; a list of names, or a mapping
     hcm:                      a name of this package's agents, or any name with
       model: AGENT              ParlAI's name of the agent (default: this package's of that name)
-      preset: NAME              or a preset (-o), for instance persona_agents/hcm_cpc
+      preset: NAME              or a preset (-o), for instance persona_agents/hcm_{task}, where
+                                {task} is the task's name up to the first colon
       options: {...}            options of this system; null takes a common one away
       seeds, budget             instead of the common ones
       train: false              the agent needs no training
@@ -30,8 +31,8 @@ the YAML file:
   proposed: hcm             the system that is tested against the best of the others (default: the
                             first of systems)
   seeds: [1, 2, 3]          default [1]
-  budget: {examples: N}     or {steps: N} or {epochs: N}; the same for all. examples are turned into
-                            steps by the batch size
+  budget: {examples: N}     or {steps: N} or {epochs: N}; the same for all. Examples become steps by
+                            each system's batch size
   options: {...}            options of every training, as on ParlAI's command line
   evaluation: {...}         options of every evaluation of a trained system (default:
                             {batchsize: 32})

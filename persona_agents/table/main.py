@@ -8,7 +8,7 @@ from pathlib import Path
 from persona_agents.errors import PersonaAgentsError
 from persona_agents.table import config as reading
 from persona_agents.table import pages, pictures, plan, record
-from persona_agents.table.commands import check
+from persona_agents.table.checks import check
 from persona_agents.table.files import write_json
 from persona_agents.table.results import Results
 from persona_agents.table.runner import Runner, locked

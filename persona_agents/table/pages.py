@@ -94,7 +94,8 @@ def _samples(results: Results, task: Task) -> str:
 def _head(config: Config, results: Results) -> str:
     lines = ["# Tables", ""]
     for system in config.systems:
-        what = [f"`{' '.join(plan.agent(system))}`", *_options(system.options)]
+        agent = f"`-o {system.preset}`" if system.preset else f"`-m {system.model}`"
+        what = [agent, *_options(system.options)]
         if system.train:
             ((kind, amount),) = system.budget.items()
             what.append(f"{amount:,} {kind}, seeds {', '.join(map(str, system.seeds))}")
@@ -142,6 +143,7 @@ def _job(folder: Path, job: plan.Job) -> dict:
         "seed": job.seed if job.system.train else None,
         "steps": steps,
         "training_seconds": stats.get("train_time"),
-        "examples": stats.get("total_exs"),
+        "training_steps": stats.get("train_steps"),
+        "training_epochs": stats.get("total_epochs"),
         "curve": curve(path),
     }

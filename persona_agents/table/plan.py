@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from persona_agents.table import anchors
+from persona_agents.table.commands import parse
 from persona_agents.table.config import Config, Options, System, Task, TestSet, slug
 from persona_agents.text import task_language
 
@@ -96,9 +97,17 @@ def flags(*layers: Options) -> list[str]:
     ]
 
 
-def agent(system: System) -> list[str]:
+def agent(system: System, task: Task) -> list[str]:
     """The arguments that choose a system's agent."""
-    return ["-o", system.preset] if system.preset else ["-m", system.model]
+    if system.preset is None:
+        return ["-m", system.model]
+    return ["-o", system.preset.replace("{task}", task.name.split(":")[0])]
+
+
+def place(config: Config, task: Task, system: System, step: str) -> str:
+    """How an error names what in the YAML file a command comes from."""
+    kind = {"system": "systems.", "ablation": "ablations.", "anchor": "anchors, "}[system.kind]
+    return f"{config.path}: {kind}{system.name} ({step}, task {task.name})"
 
 
 def jobs_of(config: Config) -> list[Job]:
@@ -139,22 +148,30 @@ def scoring(config: Config, task: Task) -> tuple[str, ...]:
 
 def _training(config: Config, task: Task, system: System, seed: int):
     options = {**config.options, **task.options, **system.options}
-    options.setdefault("batchsize", "16")
-    arguments = ["train_model", *agent(system), "-t", task.name, "-mf", f"{JOB}/model"]
+    arguments = ["train_model", *agent(system, task), "-t", task.name, "-mf", f"{JOB}/model"]
     loop: Options = {"seed": str(seed)}
     if system.preset is None and not system.model.startswith("persona_agents:"):
         # what this package's agents have as defaults
         loop.update(validation_metric="ppl", validation_every_n_epochs="1", save_after_valid="true")
+        loop.update(batchsize="16")
     ((kind, amount),) = system.budget.items()
     if kind == "examples":
-        per_step = int(options["batchsize"]) * int(options.get("update_freq") or 1)
-        kind, amount = "steps", -(-amount // per_step)
+        where = place(config, task, system, "train")
+        kind, amount = "steps", _steps(amount, [*arguments, *flags(loop, options)], where)
     if kind == "steps":
         loop.update(num_epochs="-1", max_train_steps=str(amount))
     else:
         loop["num_epochs"] = str(amount)
     step = Step("train", (*arguments, *flags(loop, options)), ("model", "model.opt"))
     return step, (kind, float(amount))
+
+
+def _steps(examples: int, arguments: list[str], where: str) -> int:
+    """How many updates of a training command show so many examples, the last one rounded up."""
+    from parlai.scripts.train_model import TrainModel
+
+    opt = parse(TrainModel, arguments[1:], where)  # an agent and a preset have their own batch size
+    return -(-examples // (opt["batchsize"] * opt["update_freq"]))
 
 
 def _evaluation(
@@ -164,7 +181,7 @@ def _evaluation(
     if system.train:
         start, options = ["-mf", f"{JOB}/model"], config.evaluation
     else:
-        start, options = agent(system), {"batchsize": config.evaluation["batchsize"]}
+        start, options = agent(system, task), {"batchsize": config.evaluation["batchsize"]}
         options = {**options, **system.options}
     files: Options = {
         "datatype": "test",

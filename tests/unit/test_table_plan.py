@@ -8,7 +8,7 @@ import subprocess
 import pytest
 
 from persona_agents.errors import PersonaAgentsError
-from persona_agents.table import commands, config, plan
+from persona_agents.table import checks, config, plan
 
 
 @pytest.fixture
@@ -67,6 +67,19 @@ class TestTraining:
         (job,) = jobs("tasks: [cpc:mini]\nsystems: {s: {model: seq2seq}}\nbudget: {steps: 1}")
         found = options(job.steps[0])
         assert found["--validation-metric"] == "ppl" and found["--save-after-valid"] == "true"
+
+    def test_examples_by_the_batch_size_of_the_agent(self, jobs):
+        hcm, dvs2s, other = jobs(
+            "tasks: [cpc:mini]\nsystems: {hcm: , dvs2s: , s: {model: seq2seq}}\nbudget: {examples: 128}"
+        )
+        found = [options(job.steps[0])["--max-train-steps"] for job in (hcm, dvs2s, other)]
+        assert found == ["8", "2", "8"]
+
+    def test_preset_of_each_task(self, jobs):
+        found = jobs(
+            "tasks: ['cpc:mini', convai2]\nsystems: {s: {preset: 'a/b_{task}'}}\nbudget: {steps: 1}"
+        )
+        assert [options(job.steps[0])["-o"] for job in found] == ["a/b_cpc", "a/b_convai2"]
 
     def test_preset(self, jobs):
         (job,) = jobs("tasks: [cpc:mini]\nsystems: {s: {preset: a/b}}\nbudget: {steps: 1}")
@@ -158,7 +171,7 @@ class TestCheck:
     def test_command_that_cannot_be(self, jobs, text, where, reason):
         found = jobs(f"tasks: ['cpc:mini']\nbudget: {{steps: 1}}\n{text}")
         with pytest.raises(PersonaAgentsError) as error:
-            commands.check(jobs.config, found)
+            checks.check(jobs.config, found)
         message = str(error.value)
         assert where in message and reason in message and "\n" not in message
 
@@ -166,4 +179,4 @@ class TestCheck:
         found = jobs(
             SMALL + "budget: {steps: 1}\nevaluation: {beam_size: 2, inference: beam}\nanchors: true"
         )
-        commands.check(jobs.config, found)
+        checks.check(jobs.config, found)
