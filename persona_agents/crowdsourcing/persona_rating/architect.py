@@ -104,14 +104,13 @@ class PilotArchitect(LocalArchitect):
         return [f"ws://{host}:{self.port}/"]
 
     def download_file(self, target_filename: str, save_dir: str) -> None:
-        """Reviewers send no files; the name in a forged submission would be a path."""
-        raise ServerError(f"a submission asked for the file {target_filename!r}")
+        """Nothing: reviewers send no files, and in a forged submission the name is a path."""
 
     def deploy(self) -> str:
         """Start the server and wait until it answers."""
         require_free_port(self.hostname, int(self.port))
         self.running_dir = os.path.join(self.build_dir, "server")
-        shutil.copytree(self.server_dir, self.running_dir, symlinks=True)
+        os.rename(self.server_dir, self.running_dir)
         with open(os.path.join(self.build_dir, "server.log"), "ab") as log:
             self.server_process = subprocess.Popen(
                 ["node", "server.js"],
@@ -141,8 +140,7 @@ class PilotArchitect(LocalArchitect):
         raise ServerError(f"The page's server did not start:\n{log[-2000:]}")
 
     def cleanup(self) -> None:
-        """Remove the built copy; the running one stays."""
-        shutil.rmtree(self.server_dir, ignore_errors=True)
+        """Nothing: the built files are the running ones."""
 
     def shutdown(self) -> None:
         """End the server and remove its files; harmless when repeated."""

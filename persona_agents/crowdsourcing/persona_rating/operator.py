@@ -7,9 +7,10 @@ import contextlib
 import threading
 import time
 
-from mephisto.data_model.constants.assignment_state import AssignmentState
 from mephisto.operations.operator import Operator
 from mephisto.utils.logger_core import get_logger
+
+from persona_agents.crowdsourcing.persona_rating.database import take_back
 
 logger = get_logger(name=__name__)
 
@@ -79,7 +80,7 @@ class RatingOperator(Operator):
                 run.worker_pool.disconnect_active_agents,
                 self._handle_what_waits,  # messages to pages, while there is a connection
                 run.task_launcher.shutdown,
-                lambda run=run: _expire(run.task_launcher.units),
+                lambda run=run: [take_back(unit) for unit in run.task_launcher.units],
                 run.client_io.shutdown,
                 run.worker_pool.shutdown,
                 run.architect.shutdown,
@@ -105,10 +106,3 @@ class RatingOperator(Operator):
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-
-
-def _expire(units) -> None:
-    """Take back what nobody has finished. Mephisto's own way writes every unit, thousands of them."""
-    for unit in units:
-        if unit.get_db_status() in AssignmentState.incomplete():
-            unit.expire()

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import signal
-import sqlite3
 import threading
 import time
 from dataclasses import dataclass, field
@@ -25,7 +24,6 @@ import_mephisto()
 import hydra
 from hydra import compose, initialize_config_dir
 from hydra.errors import HydraException
-from mephisto.abstractions.databases.local_database import LocalMephistoDB
 from mephisto.operations.hydra_config import config as config_store
 from mephisto.operations.registry import get_crowd_provider_from_type
 from mephisto.tools.scripts import augment_config_from_db
@@ -35,6 +33,7 @@ from parlai.crowdsourcing.utils.mturk import MTurkRunScriptConfig
 
 from persona_agents.crowdsourcing.persona_rating import architect, blueprint  # noqa: F401
 from persona_agents.crowdsourcing.persona_rating.costs import costs_of
+from persona_agents.crowdsourcing.persona_rating.database import open_database
 from persona_agents.crowdsourcing.persona_rating.ledger import Ledger, settle_old_runs
 from persona_agents.crowdsourcing.persona_rating.operator import RatingOperator
 from persona_agents.crowdsourcing.study import Study, read_study
@@ -75,15 +74,6 @@ def configuration(conf: str, study, overrides=()) -> DictConfig:
     except (HydraException, OmegaConfBaseException) as error:
         raise LaunchError(f"--set or --config: {error}") from error
     return config
-
-
-def open_database(study: Study) -> LocalMephistoDB:
-    """Mephisto's database of a study; made if there is none."""
-    study.database.parent.mkdir(exist_ok=True)
-    # one flush a commit in place of several; the file keeps this setting
-    with contextlib.closing(sqlite3.connect(study.database)) as connection:
-        connection.execute("PRAGMA journal_mode=WAL")
-    return LocalMephistoDB(str(study.database))
 
 
 def launch(config: DictConfig, say=print) -> dict:

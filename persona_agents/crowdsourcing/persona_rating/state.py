@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import threading
 import time
@@ -48,13 +47,9 @@ class RatingState(StaticAgentState):
         super().__init__(agent)
 
     def _save_data(self) -> None:
-        """Write the data whole or not at all, and down to the disk: "saved" shall mean saved."""
+        """Write the data whole or not at all: a killed run must leave no half of a file."""
         path = os.path.join(self.agent.get_data_dir(), DATA_FILE)
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        with open(path + ".new", "w", encoding="utf-8") as file:
-            json.dump(self.state, file)
-            file.flush()
-            os.fsync(file.fileno())
+        self.agent.db.write_dict(path + ".new", self.state)
         os.replace(path + ".new", path)
 
     @property

@@ -31,8 +31,8 @@ def compile_study(folder, without_failing: bool = False, say=print) -> dict:
         raise StudyError(f"{study.folder} has no answers: parlai persona_rate launch {folder}")
     import_mephisto()
     from persona_agents.crowdsourcing.persona_rating import blueprint  # noqa: F401 (registers it)
+    from persona_agents.crowdsourcing.persona_rating.database import open_database
     from persona_agents.crowdsourcing.persona_rating.ledger import read_answers
-    from persona_agents.crowdsourcing.persona_rating.run import open_database
 
     answers = read_answers(open_database(study), study)
     results = evaluate(study, answers, without_failing)

@@ -62,16 +62,15 @@ const Server = (() => {
       return packet.data;
     },
     // The router says "submitted" before anything is stored. Only the answer to a second request
-    // tells whether it is: until then the answers are sent again.
+    // tells whether it is: until then the answers are sent again. A server that was started anew
+    // may hand out another item; its state, neither accepted nor refused, is returned then.
     async submit(data, onDelay) {
-      const agent = agentId;
       for (let attempt = 0; ; attempt++) {
         try {
-          await post("submit_task", { USED_AGENT_ID: agent, final_data: data });
+          await post("submit_task", { USED_AGENT_ID: agentId, final_data: data });
           const state = (await ask()).init_task_data;
-          if (!state || state.accepted || state.refused || state.item.id !== data.item) {
-            return state || { refused: "unknown" };
-          }
+          if (!state || !state.item) return {};
+          if (state.accepted || state.refused || state.item.id !== data.item) return state;
         } catch (error) {
           console.warn(error);
         }

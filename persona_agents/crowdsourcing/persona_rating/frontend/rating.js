@@ -239,8 +239,8 @@ async function work() {
         Server.leave();
         if (!Server.isPilot) return;
       } else {
-        say(fill(words.not_saved, { reason: result.refused || "" }), true);
-        Server.forget();
+        say(fill(words.not_saved, { reason: result.refused || words.restarted }), true);
+        if (result.refused) Server.forget();
       }
     } else {
       // Mephisto says "not qualified" also when onboarding is passed and nothing is left

@@ -55,10 +55,16 @@ Server.prototype.on = function (event, listener) {
   return on.call(this, event, listener);
 };
 
+// A packet without these makes Mephisto close the connection, and what others send is lost.
+function isWellFormed(packet) {
+  return typeof packet.subject_id === "string" && packet.data !== undefined;
+}
+
 // Newer versions of node report success as null. The router only knows undefined, and would send
 // each message a second time.
 const send = prototype.send;
 prototype.send = function (data, callback) {
+  if (!isWellFormed(JSON.parse(data))) return;
   return send.call(this, data, (error) => callback && callback(error || undefined));
 };
 
