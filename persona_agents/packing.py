@@ -305,6 +305,8 @@ def _check_content(archive: str, folder: str) -> None:
         reason = str(error).partition(": ")[2].partition(". Restore")[0]
         name = OPTIONS if OPTIONS in str(error) else WEIGHTS
         raise _refused(archive, f"{name} cannot be read: {reason}") from None
+    except RecursionError:
+        raise _refused(archive, f"{OPTIONS} cannot be read: it is nested too deeply") from None
     _check_agent(f"{archive}: {OPTIONS}", opt)
     private = private_options(opt)
     if private:

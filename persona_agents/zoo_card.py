@@ -10,7 +10,6 @@ import torch
 from parlai.scripts import train_model
 
 import persona_agents
-from persona_agents import packing
 
 # Options that change nothing about the model, or that the training sets itself.
 _NOT_SHOWN = (
@@ -74,7 +73,7 @@ def _results(report: dict | None) -> str:
     settings = report.get("opt") or {}
     metrics = {k: v for k, v in (report.get("report") or report).items() if k not in _SPEED}
     numbers = [(k, f"{v:.6g}") for k, v in sorted(metrics.items()) if isinstance(v, (int, float))]
-    texts = [(k, _signature(v)) for k, v in sorted(metrics.items()) if isinstance(v, str)]
+    texts = [(k, v) for k, v in sorted(metrics.items()) if isinstance(v, str)]
     how = ", ".join(
         f"{option} `{settings[name]}`"
         for option, name in (("task", "task"), ("split", "datatype"), ("search", "inference"))
@@ -84,17 +83,6 @@ def _results(report: dict | None) -> str:
     if texts:
         parts += ["How they were measured:", _table(("metric", "signature"), texts)]
     return "\n\n".join(part for part in parts if part)
-
-
-def _signature(text: str) -> str:
-    """A metric's signature, `key:value|…`, with the names of folders in place of their paths."""
-    parts = (part.rpartition("/") for part in text.split("|"))
-    return "|".join(
-        f"{before.partition(':')[0]}:{last}"
-        if packing.holds_path(before)
-        else before + slash + last
-        for before, slash, last in parts
-    )
 
 
 def _table(head: tuple[str, str], rows) -> str:

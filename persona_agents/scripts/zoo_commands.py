@@ -80,9 +80,11 @@ def verify(opt) -> dict | None:
         model_file = os.path.join(folder, packing.WEIGHTS)
         try:
             agent = create_agent_from_model_file(model_file)
-        except PersonaAgentsError as error:
-            reason = str(error).replace(folder + os.sep, "")
-            raise PersonaAgentsError(f"{archive} cannot be loaded: {reason}") from None
+        except Exception as error:  # noqa: BLE001 - options from anywhere can fail in any way
+            reason = (str(error) or type(error).__name__).replace(folder + os.sep, "")
+            raise PersonaAgentsError(
+                f"{archive} cannot be loaded: {' '.join(reason.split())}"
+            ) from None
         parameters = sum(parameter.numel() for parameter in agent.model.parameters())
         print(
             f"{archive} is sound: {agent.opt['model']} with {parameters:,} parameters and "
