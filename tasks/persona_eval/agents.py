@@ -62,6 +62,11 @@ class PersonaEvalTeacher(Teacher):
         self.recorder = reports.Recorder(opt, shared["recorder"] if shared else None)
         self._labels, self._waits = None, False
 
+    @property
+    def index(self):
+        """Where the task within stands in its data, for a training that is resumed."""
+        return self.inner.index
+
     def share(self):
         shared = super().share()
         shared.update(inner=self.inner.share(), recorder=self.recorder.scorer)

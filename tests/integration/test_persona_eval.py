@@ -110,6 +110,14 @@ def test_options_of_both_are_known(datapath):  # noqa: F811
     assert (opt["personachat_path"], opt["bert_score_layer"]) == ("x", 3)
 
 
+def test_position_is_that_of_the_task_within(datapath):  # noqa: F811
+    (teacher,) = create_task_agent_from_taskname(options("persona_eval:cpc:mini", datapath))
+    teacher.act()
+    assert teacher.index is teacher.inner.index and teacher.index.value == 0
+    (teacher,) = create_task_agent_from_taskname(options("persona_eval:msc", datapath))
+    assert not hasattr(teacher, "index"), "several tasks have several"
+
+
 def test_language():
     assert task_language("persona_eval:cpc:mini") == "zh"
     assert task_language("persona_eval:xpersona:Zh") == "zh"
