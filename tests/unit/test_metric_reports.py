@@ -384,6 +384,20 @@ class TestTeacher:
         assert clone.recorder.scorer is teacher.recorder.scorer
         assert clone.recorder is not teacher.recorder
 
+    def test_a_persona_holds_until_the_dialogue_ends(self):
+        recorder = reports.Recorder(self.options("p_cover"))
+        seen = []
+        for text, done in (
+            ("your persona: i ski\nhi", False),
+            ("and ?", True),
+            ("no persona", False),
+            ("your persona: i sew\nhi", True),
+        ):
+            recorder.asked({"text": text, "episode_done": done})
+            found = dict_report(recorder.answered((), {"text": "i ski"}))
+            seen.append((found["without_persona"], found.get("p_cover")))
+        assert seen == [(0, 1), (0, 1), (1, None), (0, 0.5)]
+
     def test_unknown_name(self):
         with pytest.raises(PersonaAgentsError, match="--metrics char_fl.*char_f1"):
             Few(self.options("default,char_fl"))
