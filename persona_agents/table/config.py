@@ -57,7 +57,14 @@ PAPER_TEST_SETS = {
 }
 ANCHORS = ("gold", "shuffled gold", "echoed persona", "constant reply")
 CONSTANT = {"zh": "我不知道。", "en": "i do not know ."}
+IN_A_JOB = ("swapped", "done", "logs")  # folders of a job beside its test sets
 BUDGETS = ("examples", "steps", "epochs")
+# options that would break what the table is about: seeds, budgets, what is trained and where it lies
+SET_BY_THE_TABLE = {
+    *("task", "t", "model", "m", "model_file", "mf", "init_opt", "o", "datatype", "dt", "seed"),
+    *("num_epochs", "eps", "max_train_steps", "max_lr_steps", "tstep", "mutators", "mut"),
+    *("world_logs", "report_filename", "rf", "log_keep_fields", "replies", "json_file"),
+}
 Options = dict  # option name with underscores -> text for the command line, or None
 
 
@@ -175,6 +182,8 @@ class Reader:
                 raise self.error(place, f"one value is wanted here, not {_show(given)}")
             if isinstance(given, bool):
                 given = str(given).lower()
+            if name.replace("-", "_") in SET_BY_THE_TABLE:
+                raise self.error(place, "the table sets this option itself")
             found[name.replace("-", "_")] = None if given is None else str(given)
         return found
 
@@ -279,12 +288,13 @@ def read(path: str) -> Config:
         for key, kind in (("systems", "system"), ("ablations", "ablation"))
         for name, value in reader.named(top.get(key), key).items()
     ]
-    _reject_clashes(reader, systems)
+    _reject_clashes(reader, "", [system.name for system in systems], ANCHORS)
     names = [system.name for system in systems if system.kind == "system"]
     proposed = reader.value(top, "", "proposed", str, names[0])
     if proposed not in names:
         raise reader.error("proposed", f"{proposed} is none of the systems: {', '.join(names)}")
     tasks = reader.named(top["tasks"], "tasks")
+    _reject_clashes(reader, "tasks", tasks)
     return Config(
         path=path,
         tasks=tuple(_task(reader, name, value) for name, value in tasks.items()),
@@ -344,12 +354,14 @@ def slug(text: str) -> str:
     return re.sub(r"[^\w.-]+", "_", text).strip("._") or "_"
 
 
-def _reject_clashes(reader: Reader, systems) -> None:
-    places: dict[str, str] = {slug(name): name for name in ANCHORS}
-    for system in systems:
-        other = places.setdefault(slug(system.name), system.name)
-        if other is not system.name:
-            raise reader.error(system.name, f"too much like {other}; choose another name")
+def _reject_clashes(reader: Reader, key: str, names, taken=()) -> None:
+    """Raise for names that would be the same folder, of each other or of what is taken."""
+    places = {slug(name): name for name in taken}
+    for name in names:
+        if slug(name) in places:
+            other = places[slug(name)]
+            raise reader.error(_join(key, name), f"too much like {other}; choose another name")
+        places[slug(name)] = name
 
 
 def _task(reader: Reader, name: str, value) -> Task:
@@ -370,6 +382,7 @@ def _task(reader: Reader, name: str, value) -> Task:
             task = reader.value(settings, key, "task", str, name)
             more = reader.options(settings.get("options"), f"{key}.options")
             test_sets.append(TestSet(set_name, task, more))
+    _reject_clashes(reader, f"{place}.test_sets", [t.name for t in test_sets], IN_A_JOB)
     return Task(name, options, tuple(test_sets))
 
 

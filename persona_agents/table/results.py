@@ -114,7 +114,7 @@ class Results:
             folder = self.folder / job.folder
             own, other = folder / job.sets[0], folder / plan.SWAPPED
             before, after = self.scoring.replies(own), self.scoring.replies(other)
-            given = self.scoring.of(task.name, other)
+            given = self.scoring.swapped(task.name, other)
             away = self.scoring.against(task.name, other, before)
             values = {f"swapped_{k}": v for k, v in reported(other / plan.REPORT).items()}
             values.update({f"swapped_{k}": v for k, v in known(given.values).items()})

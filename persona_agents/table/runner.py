@@ -66,10 +66,13 @@ def environment(threads: int) -> dict[str, str]:
     }
 
 
+_PRCTL = getattr(ctypes.CDLL(None), "prctl", None)  # looked up here, since a fork should do little
+
+
 def _die_with_parent() -> None:
     """In the child: be killed when the starter is (Linux; elsewhere the lock keeps others off)."""
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+    if _PRCTL is not None:
+        _PRCTL(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 
 
 @dataclass
@@ -155,7 +158,8 @@ class Runner:
         for job in jobs:
             known = read_json(self.path(job) / "job.json")
             before = known and known["commands"].get("train")
-            if not before or not job.system.train:
+            begun = any(self.path(job).glob("model*"))
+            if not begun or not before or not job.system.train:
                 continue
             then = (before, known["environment"])
             now = (job.steps[0].shell(), self.environment)
@@ -176,6 +180,8 @@ class Runner:
         :param int side_by_side: how many of them at a time
         """
         self.check(jobs)
+        for job in jobs:
+            self._describe(job)
         waiting = [(job, steps) for job in jobs if (steps := self.open_steps(job))]
         progress = Progress(jobs, [job for job, _ in waiting], self._seconds, side_by_side)
         running: list[Running] = []
@@ -202,14 +208,20 @@ class Runner:
             for one in running:
                 one.process.wait()
 
-    def _start(self, job: plan.Job, steps: list[plan.Step]) -> Running:
-        folder, step = self.path(job), steps[0]
+    def _describe(self, job: plan.Job) -> None:
+        """Write down how a job is done, whether or not something is left to do."""
+        folder = self.path(job)
         for name in ("done", "logs", *job.sets):
             (folder / name).mkdir(parents=True, exist_ok=True)
+        write_text(folder / "job.json", plan.describe(job, self.environment) + "\n")
+        write_text(folder / "repeat.sh", plan.script(job, self.environment))
+
+    def _start(self, job: plan.Job, steps: list[plan.Step]) -> Running:
+        folder, step = self.path(job), steps[0]
         self._marker(job, step).unlink(missing_ok=True)
-        if not (folder / "job.json").exists() or step is job.steps[0]:
-            write_text(folder / "job.json", plan.describe(job, self.environment) + "\n")
-            write_text(folder / "repeat.sh", plan.script(job, self.environment))
+        if step.name == "train" and not any(map(Path.exists, checkpoints(folder))):
+            for left in folder.glob("model*"):  # ParlAI would take them for a training's beginning
+                left.unlink()
         log = folder / "logs" / f"{plan.slug(step.name)}.txt"
         command = [*self.parlai, *step.command(folder.resolve())]
         with open(log, "ab") as output:
@@ -256,6 +268,11 @@ class Runner:
         """How long a finished step took."""
         marker = read_json(self._marker(job, step))
         return None if marker is None else marker["seconds"]
+
+
+def checkpoints(folder: Path) -> list[Path]:
+    """The files that a training goes on from."""
+    return [folder / "model", folder / "model.checkpoint"]
 
 
 def last_lines(log: Path) -> str:

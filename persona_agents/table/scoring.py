@@ -46,6 +46,16 @@ class Scoring:
         """The replies of one test set of a job."""
         return read_replies(str(folder / plan.REPLIES))
 
+    @property
+    def about_persona(self) -> tuple[str, ...]:
+        """The table's metrics that say something of replies under swapped personas."""
+        return tuple(name for name in self.names if name in ABOUT_PERSONA)
+
+    def swapped(self, task: str, folder: Path) -> Scores:
+        """Scores of replies under swapped personas, against those personas."""
+        scores_file = folder / plan.SCORES
+        return self._scores(task, self.replies(folder), self.about_persona, scores_file)
+
     def of(self, task: str, folder: Path, like: list[Reply] | None = None) -> Scores:
         """
         Scores of one test set of a job.
@@ -78,8 +88,7 @@ class Scoring:
             Reply(reply.text, reply.references, other.persona, reply.query)
             for reply, other in zip(replies, personas)
         ]
-        names = tuple(name for name in self.names if name in ABOUT_PERSONA)
-        return self._scores(task, texts, names, folder / f"{OWN}_{plan.SCORES}")
+        return self._scores(task, texts, self.about_persona, folder / f"{OWN}_{plan.SCORES}")
 
     def _scores(self, task: str, replies, names, path: Path) -> Scores:
         settings = self.settings[task]

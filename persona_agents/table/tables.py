@@ -251,5 +251,5 @@ def row(result: SetResult, columns, marks: dict[str, str] | None = None) -> Row:
         if (mean := result.mean(column.key)) is not None
     }
     system = result.system
-    seeds = len(result.seeds) if system.kind != "anchor" else 0
+    seeds = len(result.seeds) if system.train else 0
     return Row(system.label, cells, seeds, system.kind != "anchor", GROUPS[system.kind])

@@ -143,6 +143,12 @@ BAD = {
     "variable": (GOOD + "options: {a: '${NOT_SET_AT_ALL}'}\n", "options.a: the environment variable"),
     "proposed": (GOOD + "proposed: pgn\n", "proposed: pgn is none of the systems"),
     "samples": (GOOD + "samples: all\n", "samples: a whole number or a list"),
+    "option that is the table's": (GOOD + "options: {seed: 3}\n", "options.seed: the table sets"),
+    "test set that is called swapped": (
+        GOOD.replace("[cpc]", "{cpc: {test_sets: {swapped: }}}"),
+        "tasks.cpc.test_sets.swapped: too much like swapped",
+    ),
+    "tasks alike": (GOOD.replace("[cpc]", "['cpc:mini', cpc_mini]"), "tasks.cpc_mini: too much like"),
     "two tasks": (GOOD.replace("[cpc]", "['cpc,msc']"), "tasks.cpc,msc: one task"),
     "key that is a number": (GOOD + "1: 2\n", "1: a name is wanted"),
 }  # fmt: skip

@@ -154,6 +154,35 @@ def test_other_threads_are_refused(table):
         table.run()
 
 
+def test_a_training_that_failed_at_once_can_be_corrected(table, tmp_path):
+    (tmp_path / "fault").touch()
+    table.write(f"systems: {{a: {{model: A, options: {{fail_while: {tmp_path / 'fault'}}}}}}}\n")
+    assert table.run().failures
+    table.write("systems: {a: {model: A}}\n")
+    assert not table.run().failures
+
+
+def test_what_a_lost_model_left_is_not_gone_on_with(table):
+    table.run()
+    folder = table.folder / "cpc_mini" / "a" / "seed1"
+    (folder / "model").unlink()
+    (folder / "model.trainstats").write_text("{}")
+    (folder / "test" / "report.json").unlink()
+    table.run()
+    assert table.calls()[4:] == ["train_model A", "eval_model"]
+    assert not (folder / "model.trainstats").exists()
+
+
+def test_scoring_that_changed_is_written_down(table):
+    table.run()
+    table.write("systems: {a: {model: A}}\nscoring: {metrics: p_cover}\n")
+    table.run()
+    assert (
+        "--metrics p_cover" in (table.folder / "cpc_mini" / "a" / "seed1" / "repeat.sh").read_text()
+    )
+    assert len(table.calls()) == 4
+
+
 def test_another_evaluation_needs_no_training(table):
     table.run()
     table.write("systems: {a: {model: A}}\nevaluation: {beam_size: 3}\n")
