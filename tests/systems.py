@@ -9,6 +9,7 @@ import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
+import gpt_models
 import tiny
 
 LSTM = {"hiddensize": 64, "embeddingsize": 32}
@@ -72,6 +73,8 @@ TRANSFORMER = {
     "label_smoothing": 0.0,
 }
 
+GPT = {**gpt_models.settings(), "learningrate": 1e-2}
+
 SYSTEMS = {
     "hcm": System("hcm", HCM),
     "hcm --bert-init embeddings": System(
@@ -92,4 +95,8 @@ SYSTEMS = {
         "pgn", {**NO_BERT, **LSTM, "learningrate": 1e-2, "coverage": True}
     ),
     "transformer": System("transformer", TRANSFORMER),
+    "transfertransfo": System("transfertransfo", GPT),
+    "lic": System("lic", GPT),
+    "bert2bert": System("bert2bert", HCM),
 }
+BASELINES = [name for name, system in SYSTEMS.items() if system.agent != "hcm"]

@@ -1,4 +1,4 @@
-"""HCM on ParlAI's own persona tasks, from small files in each task's format on disk.
+"""The agents on ParlAI's own persona tasks, from small files in each task's format on disk.
 
 The files lie where ParlAI's teachers look for them, with the mark that ParlAI leaves when it has
 built a task, so nothing is downloaded.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 
 import pytest
+import systems
 import tiny
 from parlai.core.build_data import mark_done
 from parlai.core.teachers import create_task_agent_from_taskname
@@ -118,10 +119,9 @@ TASKS = {
 }
 
 
-def train(datapath, tmp_path, task, **settings) -> tuple[dict, dict]:
+def train(datapath, tmp_path, task, name="hcm", **settings) -> tuple[dict, dict]:
     """Two training steps and an evaluation with replies, as `parlai train_model` does it."""
-    return TrainModel.main(
-        model="persona_agents:hcm",
+    options = systems.SYSTEMS[name].options(
         task=task,
         datapath=str(datapath),
         model_file=str(tmp_path / "model"),
@@ -131,8 +131,9 @@ def train(datapath, tmp_path, task, **settings) -> tuple[dict, dict]:
         validation_generate=True,
         label_truncate=8,
         seed=1,
-        **{**tiny.SIZES, **tiny.QUIET, **settings},
+        **{**tiny.QUIET, **settings},
     )
+    return TrainModel.main(**{name: value for name, value in options.items() if value is not None})
 
 
 def agent_of(tmp_path):
@@ -142,9 +143,15 @@ def agent_of(tmp_path):
     return create_agent_from_model_file(str(tmp_path / "model"), {"loglevel": "error"})
 
 
-@pytest.mark.parametrize("task", TASKS)
-def test_train_and_answer(datapath, tmp_path, task):
-    valid, test = train(datapath, tmp_path, task)
+# All tasks with one agent, and with each other one a task that gives the persona as text and one
+# that gives it as a field.
+CASES = [("hcm", task) for task in TASKS]
+CASES += [(name, task) for name in systems.BASELINES for task in ("convai2:both", "msc")]
+
+
+@pytest.mark.parametrize("name, task", CASES)
+def test_train_and_answer(datapath, tmp_path, name, task):
+    valid, test = train(datapath, tmp_path, task, name)
     for report in (valid, test):
         assert 1 < report["ppl"].value() < 1e5
         assert report["exs"].value() > 0
