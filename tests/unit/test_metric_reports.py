@@ -254,10 +254,14 @@ class TestCost:
         world = create_task(opt, Parrot(opt))
         parley(world, 3)
         world.reset()
+        teacher = world.get_task_agent()
+        teacher.index.value = 40  # other samples than those before
         parley(world, 1)
-        dict_report(world.report())
-        # 4 replies, 4 references and at most 5 persona sentences each
-        assert 0 < sum(runs) <= 4 * 7
+        found = world.report()
+        dict_report(found)
+        replies = found["p_em"].log.replies
+        assert len(replies) == 4
+        assert sum(runs) == len({t for r in replies for t in (r.text, *r.references, *r.persona)})
 
 
 class TestMetric:
