@@ -51,8 +51,8 @@ is started.
 PAPER_TEST_SETS = {
     "cpc": {"filtered": ("cpc", {}), "whole": ("cpc:raw", {})},
     "personachat_single_turn": {
-        "whole": ("personachat_single_turn", {"persona_filter": 0}),
-        "filtered": ("personachat_single_turn", {"persona_filter": 1}),
+        "whole": ("personachat_single_turn", {"persona_filter": "0"}),
+        "filtered": ("personachat_single_turn", {"persona_filter": "1"}),
     },
 }
 ANCHORS = ("gold", "shuffled gold", "echoed persona", "constant reply")

@@ -6,7 +6,9 @@ import shlex
 import subprocess
 
 import pytest
+from conftest import ROOT
 
+from persona_agents import AGENTS
 from persona_agents.errors import PersonaAgentsError
 from persona_agents.table import checks, config, plan
 
@@ -180,3 +182,18 @@ class TestCheck:
             SMALL + "budget: {steps: 1}\nevaluation: {beam_size: 2, inference: beam}\nanchors: true"
         )
         checks.check(jobs.config, found)
+
+    def test_the_example_file(self, monkeypatch):
+        monkeypatch.setenv("PERSONA_AGENTS_DATA", "/data")
+        monkeypatch.setenv("PERSONA_AGENTS_BERT", "/bert")
+        found = config.read(str(ROOT / "benchmarks" / "personachat_table.yml"))
+        jobs = plan.jobs_of(found)
+        checks.check(found, jobs)
+        seeds = {}
+        for job in jobs:
+            seeds.setdefault(job.system.name, []).append(job.seed)
+        for name in ("hcm", "w/o HCM", "bert2bert", "pgn"):
+            assert len(seeds[name]) >= 3
+        assert set(AGENTS) <= set(seeds), "all systems of this package"
+        trained = [job for job in jobs if job.target]
+        assert len({job.target for job in trained}) == 1, "all see equally many examples"
