@@ -12,18 +12,18 @@ from parlai.scripts import train_model
 import persona_agents
 
 # Options that change nothing about the model, or that the training sets itself.
-_NOT_SHOWN = (
-    *(
-        "model",
-        "task",
-        "datatype",
-        "dict_class",
-        "loglevel",
-        "log_every_n_secs",
-        "log_every_n_steps",
-    ),
-    *("validation_metric_mode", "validation_cutoff", "tensorboard_log"),
-)
+_NOT_SHOWN = [
+    "model",
+    "task",
+    "datatype",
+    "dict_class",
+    "loglevel",
+    "log_every_n_secs",
+    "log_every_n_steps",
+    "tensorboard_log",
+    "validation_metric_mode",
+    "validation_cutoff",
+]
 # Private options that a reader has to give in his own way.
 _FOLDERS = ("bert_model", "gpt_model", "cpc_path", "personachat_path")
 # What eval_model reports of speed and batches rather than of the model.
@@ -71,7 +71,7 @@ def _results(report: dict | None) -> str:
     if not report:
         return "No report was given when this model was packed."
     settings = report.get("opt") or {}
-    metrics = {k: v for k, v in (report.get("report") or report).items() if k not in _SPEED}
+    metrics = {name: v for name, v in report["report"].items() if name not in _SPEED}
     numbers = [(k, f"{v:.6g}") for k, v in sorted(metrics.items()) if isinstance(v, (int, float))]
     texts = [(k, v) for k, v in sorted(metrics.items()) if isinstance(v, str)]
     how = ", ".join(
@@ -86,9 +86,8 @@ def _results(report: dict | None) -> str:
 
 
 def _table(head: tuple[str, str], rows) -> str:
-    lines = [" | ".join(head), "---|---"]
-    lines += [" | ".join(str(cell).replace("|", "\\|") for cell in row) for row in rows]
-    return "\n".join(f"| {line} |" if "---" not in line else f"|{line}|" for line in lines)
+    rows = [[str(cell).replace("|", "\\|") for cell in row] for row in rows]
+    return "\n".join(f"| {' | '.join(row)} |" for row in (head, ("---", "---"), *rows))
 
 
 def _command(opt: dict, left_out: list[str]) -> str:

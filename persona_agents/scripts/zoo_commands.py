@@ -58,6 +58,11 @@ def pack(opt) -> None:
     report = None
     if opt.get("card_report"):
         report = read_json(opt["card_report"], "a report of eval_model")
+        if not isinstance(report.get("report"), dict):
+            raise PersonaAgentsError(
+                f"--card-report {opt['card_report']}: this is no report. Name the file that `parlai "
+                "eval_model --report-filename` wrote."
+            )
 
     name = os.path.basename(archive)[: -len(".zip")]
     write_card = functools.partial(

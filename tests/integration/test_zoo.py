@@ -7,6 +7,7 @@ import re
 
 import pytest
 import test_install
+from conftest import ROOT
 from test_install import pip
 
 from persona_agents.errors import PersonaAgentsError
@@ -15,11 +16,19 @@ from persona_agents.scripts.persona_zoo import PersonaZoo
 ZH, EN = "zoo:persona_agents/hcm_mini_zh/model", "zoo:persona_agents/hcm_mini_en/model"
 NO_NETWORK = {"HTTPS_PROXY": "http://127.0.0.1:9", "HTTP_PROXY": "http://127.0.0.1:9"}
 
+TINY = (
+    *("-t", "cpc:mini", "--bert-model", "none", "--embedding-size", "8", "--n-heads", "2"),
+    *("--ffn-size", "8", "--n-encoder-layers", "1", "--n-decoder-layers", "1", "-bs", "2"),
+    *("--dict-maxexs", "20", "--validation-max-exs", "2", "--short-final-eval", "true"),
+    *("--skip-generation", "true", "--max-train-steps", "2", "-mf"),
+)
+PRESET = str(ROOT / "parlai_internal" / "opt_presets" / "persona_agents" / "hcm_cpc.opt")
+
 source, wheel = test_install.source, test_install.wheel  # fixtures
 
 
 def test_the_wheel_answers(wheel, tmp_path, run_parlai_commands):
-    """Right after installation, in an empty folder, without network."""
+    """Right after installation, in an empty folder, without network; presets are found too."""
     pip("install", "--no-deps", "--no-index", "--target", tmp_path / "site", wheel)
     chinese = ("-t", "cpc:mini", "--persona", "我住在萤姿镇|我叫薛息|我上过坚境中学")
     persona = "people call me samuel wallace.|my home is in western temple."
@@ -27,6 +36,7 @@ def test_the_wheel_answers(wheel, tmp_path, run_parlai_commands):
     done = run_parlai_commands(
         ["interactive", "-mf", ZH, *chinese],
         ["interactive", "-mf", EN, *english],
+        ["train_model", "-o", "persona_agents/hcm_without_copy_cpc", *TINY, tmp_path / "model"],
         input="你叫什么？\n[EXIT]\nwhere do you live?\n[EXIT]\n",
         env={"PYTHONPATH": str(tmp_path / "site"), "PARLAI_DATAPATH": str(tmp_path), **NO_NETWORK},
     )
@@ -34,6 +44,8 @@ def test_the_wheel_answers(wheel, tmp_path, run_parlai_commands):
     answers = [line for line in done.stdout.splitlines() if "[HCM]:" in line]
     assert len(answers) == 2
     assert "薛息" in answers[0] and "western temple" in answers[1]
+    opt = json.loads((tmp_path / "model.opt").read_text(encoding="utf-8"))
+    assert (opt["copy"], opt["pretrained_lr"]) == ("none", 7e-6)
     assert not list((tmp_path / "empty").iterdir())
 
 
@@ -65,6 +77,7 @@ def test_list_pack_and_verify(run_parlai_commands, tmp_path):
         (("--pack", "x.zip", "-mf", "nothing"), "nothing is missing"),
         (("--pack", "x.zip", "--verify", "x.zip"), "exclude each other"),
         (("--pack", "x.zip", "-mf", ZH, "--card-report", "no.json"), "no.json cannot be read"),
+        (("--pack", "x.zip", "-mf", ZH, "--card-report", PRESET), "this is no report"),
         (("--pack", "x.zip", "-mf", ZH, "--card-license", "see /home/me/x"), "--card-license"),
         (("-mf", "zoo:persona_agents/hcm_cpc/model", "--pack", "x.zip"), "not published yet"),
         (("-mf", "zoo:persona_agents/hcm/model", "--pack", "x.zip"), "There is no such model"),
