@@ -1,6 +1,7 @@
 # make demo       install, train HCM on the bundled corpus, evaluate it, show a reply
 # make test       all fast tests, in environment A (ParlAI with the pins it was released with)
-# make test-full  the same and the long trainings
+# make test-full  the same, the long trainings, and human evaluation in an environment of its own
+# make test-crowdsourcing  human evaluation alone
 # make smoke-b    plug-in and HCM tests in environment B (current numpy, transformers, torch)
 # make zoo        train, evaluate and pack the two models that come with the package
 # make lint       ruff; make clean removes what this file creates
@@ -14,6 +15,7 @@ PYTHON ?= $(call first_python,python3.11 python3.10 python3.9 python3)
 PYTHON_B ?= $(call first_python,python3.12 python3.13 python3.11 python3.10 python3)
 VENV ?= .venv
 VENV_B ?= .venv-b
+VENV_C ?= .venv-crowdsourcing
 
 # The build that development and tests use. ParlAI asks for torchvision, which cannot be imported
 # beside PyPI's CPU build of torch and is not needed: development environments go without it.
@@ -28,11 +30,12 @@ DEMO_OPTIONS ?= --bert-model none --embedding-size 128 --ffn-size 512 --n-encode
 	--n-decoder-layers 2 --learningrate 1e-3 --num-epochs 5
 DEMO_CHAT ?= --num-examples 3
 
-.PHONY: demo zoo browser test test-full smoke-b lint clean env env-dev env-b
+.PHONY: demo zoo browser test test-full smoke-b lint clean env env-dev env-b test-crowdsourcing env-crowdsourcing
 
 env: $(VENV)/.installed
 env-dev: $(VENV)/.installed-dev
 env-b: $(VENV_B)/.installed
+env-crowdsourcing: $(VENV_C)/.installed
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
@@ -56,6 +59,12 @@ $(VENV_B)/.installed: requirements-b.txt setup.py pyproject.toml
 	$(VENV_B)/bin/pip install --quiet "$(TORCH)" -r requirements-b.txt pytest
 	$(VENV_B)/bin/pip install --quiet --no-deps parlai==1.7.2 $(TEST_MODEL)
 	$(VENV_B)/bin/pip install --quiet --no-deps -e .
+	touch $@
+
+$(VENV_C)/.installed: setup.py pyproject.toml requirements-b.txt
+	$(PYTHON) -m venv $(VENV_C)
+	$(VENV_C)/bin/pip install --quiet "$(TORCH)" -e .[dev,crowdsourcing]
+	$(VENV_C)/bin/pip uninstall --quiet --yes torchvision
 	touch $@
 
 demo: export OMP_NUM_THREADS ?= 2
@@ -92,8 +101,15 @@ browser:
 			-o DPkg::Lock::Timeout=600 chromium chromium-driver fonts-noto-cjk >/dev/null; \
 	else echo "No chromedriver, and no right to install one: tests of the page will be skipped."; fi
 
-test-full: env-dev browser
+test-full: env-dev env-crowdsourcing browser
 	$(VENV)/bin/python -m pytest $(PYTEST_ARGS)
+	$(VENV_C)/bin/python -m pytest $(CROWDSOURCING_TESTS) $(PYTEST_ARGS)
+
+# human evaluation, in an environment with Mephisto; its browser tests need node as well
+CROWDSOURCING_TESTS = tests/unit/test_rating*.py tests/integration/test_crowdsourcing*.py
+
+test-crowdsourcing: env-crowdsourcing browser
+	$(VENV_C)/bin/python -m pytest -m "not slow" $(CROWDSOURCING_TESTS) $(PYTEST_ARGS)
 
 # plug-in, mends, tasks, and everything about HCM
 SMOKE_TESTS ?= tests/unit tests/training tests/integration/test_plugin.py
@@ -106,4 +122,4 @@ lint: env-dev
 	$(VENV)/bin/ruff format --check .
 
 clean:
-	rm -rf .demo build dist *.egg-info .pytest_cache .ruff_cache $(VENV) $(VENV_B)
+	rm -rf .demo build dist *.egg-info .pytest_cache .ruff_cache $(VENV) $(VENV_B) $(VENV_C)

@@ -13,6 +13,7 @@ import contextlib
 import signal
 import threading
 import time
+import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,8 @@ from persona_agents.errors import PersonaAgentsError
 HERE = Path(__file__).resolve().parent
 CONFIGS = HERE / "hydra_configs"
 SECONDS_BETWEEN_REPORTS = 30
+HYDRA = "1.1"  # ParlAI's and Mephisto's scripts are written for its behaviour
+warnings.filterwarnings("ignore", message='(?s).*version_base="1.1"')
 
 
 class LaunchError(PersonaAgentsError):
@@ -68,7 +71,7 @@ def configuration(conf: str, study, overrides=()) -> DictConfig:
     """
     settings = [f"conf={conf}", *overrides]
     try:
-        with initialize_config_dir(str(CONFIGS), version_base="1.2"):
+        with initialize_config_dir(str(CONFIGS), version_base=HYDRA):
             config = compose("scriptconfig", overrides=settings)
         config.mephisto.blueprint.study = str(Path(study).expanduser().resolve())
     except (HydraException, OmegaConfBaseException) as error:
@@ -185,22 +188,26 @@ def _register_requester(config: DictConfig, db) -> None:
     provider = config.mephisto.provider
     if provider._provider_type == "mock":
         return
-    name = provider.requester_name
-    found = db.find_requesters(requester_name=name, provider_type=provider._provider_type)
+    # in the sandbox Mephisto's name for the requester is that of the account with "_sandbox" added
+    known = db.find_requesters(provider_type=provider._provider_type)
+    named = [r for r in known if provider.requester_name in (r.requester_name, r._requester_name)]
     cls = get_crowd_provider_from_type(provider._provider_type).RequesterClass
-    requester = found[0] if found else cls.new(db, name)
+    requester = named[0] if named else cls.new(db, provider.requester_name)
     if not requester.is_registered():
         raise LaunchError(
             f"There is no AWS profile {requester._requester_name!r}. Make one with "
             f"`aws configure --profile {requester._requester_name}`, or name another: "
             "--set mephisto.provider.requester_name=NAME"
         )
+    provider.requester_name = requester.requester_name
 
 
-@hydra.main(config_path="hydra_configs", config_name="scriptconfig", version_base="1.2")
+@hydra.main(config_path="hydra_configs", config_name="scriptconfig", version_base=HYDRA)
 def main(config: DictConfig) -> None:
     if OmegaConf.is_missing(config.mephisto.blueprint, "study"):
         raise LaunchError("Name the study's folder: mephisto.blueprint.study=FOLDER")
+    # hydra has changed into a folder of its own
+    config.mephisto.blueprint.study = hydra.utils.to_absolute_path(config.mephisto.blueprint.study)
     launch(config)
 
 
