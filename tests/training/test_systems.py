@@ -144,6 +144,24 @@ def test_a_chat_of_several_turns_keeps_the_persona(load):
     assert agent.history.persona == tuple(EIGHT[0].persona)
 
 
+def test_parlai_interactive(trained, monkeypatch, capsys):
+    from parlai.scripts.interactive import Interactive
+
+    typed = iter(["do you have a cat?", "你住哪里？"])
+
+    def type_in(prompt=""):
+        line = next(typed, None)
+        if line is None:
+            raise EOFError
+        return line
+
+    monkeypatch.setattr("builtins.input", type_in)
+    task = "personachat_single_turn:mini"
+    Interactive.main(model_file=trained, task=task, persona="i have a cat.", loglevel="error")
+    out = capsys.readouterr().out
+    assert "i have a cat." in out and next(typed, None) is None, "both lines were read"
+
+
 def test_too_long_inputs_are_cut_and_counted(load):
     agent = load()
     long = tiny.Sample(("i have a cat .",) * 300, "do you have a cat ? " * 300, "yes .")

@@ -1,0 +1,152 @@
+"""The baselines that start from a pretrained model's folder: what stays when the folder is gone."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+
+import gpt_models
+import pytest
+import tiny
+from conftest import subprocess_environment
+from parlai.core.agents import create_agent_from_model_file
+
+from persona_agents.errors import PersonaAgentsError
+from persona_agents.persona import format_turn
+
+EIGHT = tiny.samples("en")[:80:10]
+UNSEEN = tiny.samples("en", "test")[:40:20]
+BATCHES = tuple([EIGHT[i % 8], EIGHT[(i * 3 + 1) % 8]] for i in range(6))
+# system -> what its folder holds
+SYSTEMS = {
+    "transfertransfo, OpenAI GPT": ("transfertransfo", "bpe"),
+    "transfertransfo, Chinese GPT-2": ("transfertransfo", "wordpiece"),
+    "lic, OpenAI GPT": ("lic", "bpe"),
+    "lic, GPT-2": ("lic", "bytes"),
+    "bert2bert": ("bert2bert", None),
+}
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    return tiny.write_corpus(tmp_path_factory.mktemp("corpus"), EIGHT, EIGHT, UNSEEN)
+
+
+@pytest.fixture(params=SYSTEMS)
+def make(request, corpus, tmp_path):
+    """A new agent of a system; its folder is tmp_path / "pretrained", made at the first call."""
+    name, vocabulary = SYSTEMS[request.param]
+    folder = tmp_path / "pretrained"
+    if vocabulary is None:
+        tiny.make_bert(str(folder), request.getfixturevalue("minilm"))
+    else:
+        gpt_models.make_gpt(folder, vocabulary)
+
+    def build(model_file="model", **settings):
+        own = gpt_models.settings(folder) if vocabulary else tiny.with_bert(str(folder))
+        given = {"model": f"persona_agents:{name}", **own, "learningrate": 1e-2, "seed": 1}
+        given = {**given, "pretrained_lr": 1e-2, "max_train_steps": 6, "num_epochs": -1, **settings}
+        return tiny.new_agent(**corpus, **given, model_file=str(tmp_path / model_file))
+
+    return build
+
+
+def test_a_resumed_training_needs_no_folder(make, tmp_path):
+    """Neither does another process that is given the model's file alone."""
+    unbroken = make("unbroken", dropout=0.0)
+    expected = tiny.train_steps(unbroken, BATCHES)
+    first = make(dropout=0.0)
+    found = tiny.train_steps(first, BATCHES[:3])
+    first.save()
+    groups = [[len(g["params"]), g["lr"]] for g in first.optimizer.param_groups]
+    replies = tiny.replies(first, UNSEEN)
+    shutil.rmtree(tmp_path / "pretrained")
+
+    again = make(dropout=0.0)
+    again.scheduler.begin()
+    assert [[len(g["params"]), g["lr"]] for g in again.optimizer.param_groups] == groups
+    assert found + tiny.train_steps(again, BATCHES[3:]) == expected
+
+    (tmp_path / "elsewhere").mkdir()
+    for path in tmp_path.glob("model*"):
+        shutil.move(str(path), tmp_path / "elsewhere")
+    code = """
+import json, sys, persona_agents
+from parlai.core.agents import create_agent_from_model_file
+agent = create_agent_from_model_file(sys.argv[1])
+print(json.dumps([agent.respond(text) for text in json.loads(sys.argv[2])]))
+"""
+    texts = [format_turn(persona, query) for persona, query, _ in UNSEEN]
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "elsewhere" / "model"), json.dumps(texts)],
+        cwd=tmp_path / "elsewhere",
+        env={**subprocess_environment(), "HF_HUB_OFFLINE": "1"},
+        capture_output=True,
+        check=True,
+        encoding="utf-8",
+    )
+    assert json.loads(done.stdout.splitlines()[-1]) == replies
+
+
+def test_another_training_starts_from_the_saved_model(make, tmp_path):
+    first = make(dropout=0.0)
+    tiny.train_steps(first, BATCHES[:3])
+    first.save()
+    shutil.rmtree(tmp_path / "pretrained")
+    second = make("second", init_model=str(tmp_path / "model"), dropout=0.0)
+    assert second.dict.tok2ind == first.dict.tok2ind
+    assert second._number_training_updates == 0 and not second.optimizer.state
+    groups = ([len(g["params"]) for g in a.optimizer.param_groups] for a in (first, second))
+    assert len(set(map(tuple, groups))) == 1
+    assert tiny.replies(second, UNSEEN) == tiny.replies(first, UNSEEN)
+
+
+def test_pretrained_parts_learn_at_their_own_rate(make):
+    agent = make(learningrate=5e-5, pretrained_lr=7e-6)
+    assert agent.scheduler.peaks == [5e-5, 7e-6]
+    names = {id(p): name for name, p in agent.model.named_parameters()}
+    new, old = ([names[id(p)] for p in g["params"]] for g in agent.optimizer.param_groups)
+    assert sorted([*new, *old]) == sorted(names.values()) and old
+    assert all(
+        any(part in name for part in ("choice_head", "crossattention", "cls.predictions"))
+        for name in new
+    )
+
+
+def test_a_saved_models_sizes_stay(make, tmp_path):
+    agent = make()
+    agent.save()
+    with pytest.raises(PersonaAgentsError, match="--embedding-size"):
+        create_agent_from_model_file(str(tmp_path / "model"), {"embedding_size": 64})
+
+
+@pytest.mark.parametrize(
+    ("system", "task"),
+    [
+        ("transfertransfo", "personachat_single_turn:mini"),
+        ("lic", "cpc:mini"),
+        ("bert2bert", "cpc:mini"),
+    ],
+)
+def test_the_commands(run_parlai_commands, tmp_path, system, task):
+    """Train on one command, evaluate, chat."""
+    sizes = gpt_models.settings() if system != "bert2bert" else tiny.SIZES
+    sizes = [f"--{n.replace('_', '-')}={v}" for n, v in sizes.items() if v is not None]
+    model = tmp_path / "model"
+    shared = ["-t", task, "--log-every-n-secs", "-1", "--num-examples", "3", "-bs", "2"]
+    train = ["train_model", "-m", f"persona_agents:{system}", "-t", task, "-mf", model, *sizes]
+    query = "your persona: i have a cat .\\nhello" if "chat" in task else "你好"
+    done = run_parlai_commands(
+        [*train, "--max-train-steps", "2", "-eps", "-1", "-vstep", "2", "-vme", "8", "-bs", "4",
+         "--short-final-eval", "true", "--label-truncate", "12"],
+        ["eval_model", "-mf", model, *shared, "--metrics", "default,corpus_bleu,char_f1,p_cover"],
+        ["interactive", "-mf", model, "-t", task, "--single-turn", "true", "--beam-size", "2",
+         "--inference", "beam"],
+        input=f"{query}\n[EXIT]\n",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+    text = done.stdout + done.stderr
+    assert "Total parameters" in text and "ppl" in text and "corpus_bleu" in text
+    assert text.count("Enter Your Message") == 2, "it has answered, and asks for more"
