@@ -3,8 +3,8 @@
 ParlAI turns such a path into ``DATAPATH/models/persona_agents/NAME/model`` and first calls
 ``download(datapath)`` of the module ``zoo/persona_agents/NAME.py``, which calls :func:`provide`.
 Both kinds of model are archives of :mod:`persona_agents.packing`: ``zoo/persona_agents/NAME.zip``,
-where it comes with the package, else ``NAME.zip`` below the address in PERSONA_AGENTS_ZOO_URL, with
-its checksum in ``NAME.zip.sha256`` beside it.
+where it comes with the package, else ``NAME.zip`` below the address in PERSONA_AGENTS_ZOO_URL. Its
+checksum is ``sha256`` in the list of models, or else stands in ``NAME.zip.sha256`` beside it.
 """
 
 from __future__ import annotations
@@ -37,6 +37,11 @@ def names() -> list[str]:
     return [entry["path"][len(PREFIX) :].rpartition("/")[0] for entry in model_list]
 
 
+def published_checksum(name: str) -> str | None:
+    """The checksum that the list of models has for a published archive."""
+    return next((e.get("sha256") for e in model_list if e["path"] == path_of(name)), None)
+
+
 def bundled_archive(name: str) -> Path | None:
     """The archive of a model that comes with the package."""
     root = persona_agents.SOURCE_TREE or Path(persona_agents.__file__).resolve().parent
@@ -56,7 +61,7 @@ def provide(name: str, datapath: str) -> None:
     """
     folder = os.path.join(build_data.get_model_dir(datapath), "persona_agents", name)
     bundled = bundled_archive(name)
-    version = packing.sha256(str(bundled)) if bundled else None
+    version = packing.sha256(str(bundled)) if bundled else published_checksum(name)
     if _is_there(folder, version):
         return
     if not bundled:
@@ -65,7 +70,7 @@ def provide(name: str, datapath: str) -> None:
         os.makedirs(os.path.dirname(folder), exist_ok=True)
         with locked(f"{folder}.lock", "which gets the same model"):
             if not _is_there(folder, version):
-                _install(str(bundled), folder) if bundled else _fetch(name, folder)
+                _install(str(bundled), folder) if bundled else _fetch(name, folder, version)
     except OSError as error:
         raise PersonaAgentsError(
             f"{folder} cannot be written: {error.strerror or error}. Name a folder for data in which "
@@ -104,9 +109,9 @@ def base_address(name: str) -> str:
     return address
 
 
-def _fetch(name: str, folder: str) -> None:
+def _fetch(name: str, folder: str, checksum: str | None) -> None:
     url = f"{base_address(name)}/{name}.zip"
-    checksum = _published_checksum(f"{url}.sha256")
+    checksum = checksum or _checksum_beside(f"{url}.sha256")
     (archive,) = download.fetch(f"{url}#sha256={checksum}", os.path.dirname(folder))
     try:
         _install(archive, folder)
@@ -114,7 +119,7 @@ def _fetch(name: str, folder: str) -> None:
         os.remove(archive)
 
 
-def _published_checksum(url: str) -> str:
+def _checksum_beside(url: str) -> str:
     """The checksum in a file as `sha256sum` writes it: `<64 digits>  NAME.zip`."""
     try:
         with requests.get(url, stream=True, timeout=download.TIMEOUT) as response:
@@ -123,7 +128,7 @@ def _published_checksum(url: str) -> str:
                     f"{url} cannot be fetched: the server answers {response.status_code} "
                     f"{response.reason}. Check the address in {ZOO_URL}."
                 )
-            text = response.raw.read(1024, decode_content=True).decode("utf-8", "replace")
+            text = next(response.iter_content(1024), b"").decode("utf-8", "replace")
     except requests.RequestException as error:
         raise PersonaAgentsError(
             f"{url} cannot be fetched ({type(error).__name__}). Check the network and the address in "

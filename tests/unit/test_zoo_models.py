@@ -286,6 +286,19 @@ class TestServer:
         server.faults = [None, "other bytes", None]
         refused(tmp_path, "SHA-256 checksum .* is expected. It was deleted")
 
+    def test_a_checksum_in_the_list(self, server, tmp_path, monkeypatch):
+        """It goes before what the server says, and another one asks for the model anew."""
+        data = publish(server, checksum="0" * 64)
+        entry = next(entry for entry in model_list if entry["path"] == PATH)
+        monkeypatch.setitem(entry, "sha256", packing.hashlib.sha256(data).hexdigest())
+        for _ in range(2):
+            modelzoo_path(str(tmp_path), PATH)
+        assert server.asked == [f"{NAME}.zip"]
+        monkeypatch.setitem(entry, "sha256", "1" * 64)
+        with pytest.raises(PersonaAgentsError, match="but 1111.* is expected"):
+            modelzoo_path(str(tmp_path), PATH)
+        assert without_locks(folder_of(tmp_path).parent) == [NAME], "the old one stays"
+
     @pytest.mark.parametrize("data", [b"", b"<html>", "half", "attack"])
     def test_what_is_no_packed_model(self, server, tmp_path, data):
         """Its checksum is right, but not what is in it."""
