@@ -168,6 +168,8 @@ def main() -> None:
         ]
         for name, run in runs if number % 2 == 0 else reversed(runs):
             times.setdefault(name, []).append(seconds(run))
+        last = ", ".join(f"{name} {found[-1]:.2f} s" for name, found in times.items())
+        print(f"round {number + 1}: {last}", flush=True)
     medians = {name: statistics.median(found) for name, found in times.items()}
     whole = medians["bert_score"] + medians["p_em"]
     thrifty = medians["bert_score"] + medians["p_em_by_sample"]
