@@ -39,6 +39,7 @@ from benchmarks.common import print_results, result
 V, F, K = 30000, 500, 1000
 LENGTHS = (10, 15, 20)
 SOURCE = 15
+PARTS = ("single", "batch", "curve")
 CURVE = (250, 500, 1000, 2000, 4000, 8000, 16000)
 
 
@@ -92,18 +93,33 @@ def new_batch(size: int) -> Batch:
     return Batch(batchsize=size, text_vec=torch.randint(4, V, (size, SOURCE)))
 
 
+def seconds(agent, batch, top_k: int, beams: int, lengths) -> float:
+    """Mean over the lengths."""
+    begin = time.process_time()
+    for length in lengths:
+        decode(agent, batch, top_k, beams, length)
+    return (time.process_time() - begin) / len(lengths)
+
+
 def compare(agent, size: int, beams: int, top_k: int = K, lengths=LENGTHS, runs: int = 5):
     """(seconds in T, seconds on the full vocabulary), for a batch and the mean of the lengths."""
-    seconds = {top_k: [], V: []}
-    for run in range(runs + 1):
+    taken = {top_k: [], V: []}
+    for _ in range(runs + 1):
         batch = new_batch(size)
-        for k, taken in seconds.items():
-            begin = time.process_time()
-            for length in lengths:
-                decode(agent, batch, k, beams, length)
-            if run:  # the first one warms up
-                taken.append((time.process_time() - begin) / len(lengths))
-    return statistics.median(seconds[top_k]), statistics.median(seconds[V])
+        for k, times in taken.items():
+            times.append(seconds(agent, batch, k, beams, lengths))
+    own, full = (statistics.median(times[1:]) for times in taken.values())  # the first warms up
+    return own, full
+
+
+def curve(agent, size: int, runs: int = 3) -> list[tuple[int, float]]:
+    """(K, time / time on the full vocabulary) for greedy replies of 15 words."""
+    batch, times = new_batch(size), {k: [] for k in (*CURVE, V)}
+    for _ in range(runs):
+        for k, taken in times.items():
+            taken.append(seconds(agent, batch, k, 1, (15,)))
+    full = min(times[V])
+    return [(k, min(times[k]) / full) for k in CURVE]
 
 
 def peak(agent, size: int, beams: int, top_k: int) -> float:
@@ -146,7 +162,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--spread", type=float, default=1.0)
     parser.add_argument("--picture-file", default=None)
-    parser.add_argument("--curve", choices=("yes", "no"), default="yes")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS, help="what to measure")
     args = parser.parse_args()
     torch.set_num_threads(1)
     agent, results = new_agent(args.spread), []
@@ -163,19 +179,18 @@ def main() -> None:
         if target:
             results.append(result(name, own / full, target))
 
-    line("batch 1, greedy", 1, 1, "<= 0.4")
-    line("batch 1, beam 5", 1, 5, "<= 0.4")
-    line("batch 32, greedy", 32, 1, "<= 0.6", runs=3)
-    line("batch 8, greedy", 8, 1, runs=3)
-    line("one word, batch 1", 1, 1, lengths=(1,), runs=9)
-    line("one word, batch 32", 32, 1, lengths=(1,), runs=3)
-    if args.curve == "yes":
-        curves = {}
-        for name, size in (("batch 1", 1), ("batch 32", 32)):
-            times = [(k, *compare(agent, size, 1, k, (15,), runs=2)) for k in CURVE]
-            curves[name] = [(k, own / full) for k, own, full in times]
+    if "single" in args.parts:
+        line("batch 1, greedy", 1, 1, "<= 0.4")
+        line("batch 1, beam 5", 1, 5, "<= 0.4")
+        line("one word, batch 1", 1, 1, lengths=(1,), runs=9)
+    if "batch" in args.parts:
+        line("batch 32, greedy", 32, 1, "<= 0.6", runs=3)
+        line("one word, batch 32", 32, 1, lengths=(1,), runs=3)
+    if "curve" in args.parts:
+        curves = {name: curve(agent, size) for name, size in (("batch 1", 1), ("batch 32", 32))}
+        for name, points in curves.items():
             print(f"{name}, |T| -> ratio:", end=" ")
-            print(", ".join(f"{F + k}: {ratio:.2f}" for k, ratio in curves[name]), flush=True)
+            print(", ".join(f"{F + k}: {ratio:.2f}" for k, ratio in points), flush=True)
         if args.picture_file:
             draw(curves, args.picture_file)
     print_results(results)

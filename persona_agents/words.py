@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter, defaultdict
+from functools import lru_cache
 from typing import NamedTuple
 
 import torch
@@ -52,12 +53,7 @@ def tag_words(words: list[str]) -> list[tuple[str, bool]]:
     :param words: as :meth:`WordDictionaryAgent.tokenize` gives them.
     """
     if any(map(has_cjk, words)):
-        tagger = content_words._tagger()
-        tags = {pair.word: pair.flag for pair in tagger.cut("".join(words))}
-        # The tagger may cut unknown words otherwise than the tokenizer: then a word has the tag of
-        # its last part.
-        found = [tags.get(word) or [pair.flag for pair in tagger.cut(word)][-1] for word in words]
-        return [(tag, tag.startswith(_ZH_CONTENT) and tag != _ZH_UNKNOWN) for tag in found]
+        return [_tag_chinese(word) for word in words]
     from textblob.en import parser  # a lexicon that lies in the package; slow to import
 
     found, before = [], ""
@@ -69,6 +65,14 @@ def tag_words(words: list[str]) -> list[tuple[str, bool]]:
         found.append((tag, tag.startswith(_EN_CONTENT)))
         before = word
     return found
+
+
+@lru_cache(maxsize=2**16)
+def _tag_chinese(word: str) -> tuple[str, bool]:
+    """jieba's tagger looks words up, whatever stands around them: once for each word is enough."""
+    # the tagger may cut a word further that the tokenizer put together: its last part decides
+    tag = [pair.flag for pair in content_words._tagger().cut(word)][-1]
+    return tag, tag.startswith(_ZH_CONTENT) and tag != _ZH_UNKNOWN
 
 
 class WordDictionaryAgent(DictionaryAgent):

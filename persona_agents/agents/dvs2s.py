@@ -8,7 +8,7 @@ from parlai.core.metrics import AverageMetric, GlobalAverageMetric
 from parlai.core.torch_generator_agent import PPLMetric, TorchGeneratorAgent
 
 from persona_agents.agents.dvs_options import add_cmdline_args, check
-from persona_agents.agents.dvs_schedule import Baseline, DVSSchedule
+from persona_agents.agents.dvs_schedule import Adadelta, Baseline, DVSSchedule
 from persona_agents.agents.dvs_search import SmallVocabularySearch
 from persona_agents.agents.recipe import PersonaRecipe
 from persona_agents.errors import PersonaAgentsError
@@ -203,7 +203,7 @@ class DVS2SAgent(SmallVocabularySearch, PersonaRecipe, TorchGeneratorAgent):
     def init_optim(self, params, optim_states=None, saved_optim_type=None, is_finetune=False):
         """Adadelta, whose natural rate is 1."""
         opt = self.opt
-        self.optimizer = torch.optim.Adadelta(
+        self.optimizer = Adadelta(
             params, lr=opt["learningrate"], rho=0.95, weight_decay=opt.get("weight_decay") or 0.0
         )
         if is_finetune or not optim_states:

@@ -1,4 +1,4 @@
-"""When DVS2S changes its loss and its learning rate, and when it stops; the running baseline."""
+"""The optimiser of DVS2S, its running baseline, its phases, learning rate and end of training."""
 
 from __future__ import annotations
 
@@ -8,9 +8,26 @@ from parlai.utils.distributed import is_distributed, num_workers
 
 from persona_agents.agents.schedule import LinearSchedule, count_examples
 
+GRADIENT_SCALE = 100.0
 DROP = 0.5  # of the learning rate, at the first rise of the validation perplexity
 RISES_TO_STOP = 2  # consecutive ones
 EPSILON = 1e-9  # epochs are sums of fractions
+
+
+class Adadelta(torch.optim.Adadelta):
+    """
+    Adadelta for gradients of a loss per word, which are small.
+
+    Its epsilon (1e-6) damps every parameter whose gradient is below 1e-3, and the rows of single
+    words in a large vocabulary are. So gradients are multiplied, after they were clipped.
+    """
+
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    parameter.grad.mul_(GRADIENT_SCALE)
+        return super().step(closure)
 
 
 class Baseline:

@@ -68,7 +68,8 @@ def predictor_loss(logits: torch.Tensor, held: torch.Tensor, negatives=None) -> 
 
 def log_prob_of_sets(logits: torch.Tensor, sets: torch.Tensor) -> torch.Tensor:
     """log p(T|X) of independent choices: logits (B, C), sets (B, n, C) -> (B, n)."""
-    chosen = torch.bmm(sets.to(logits.dtype), logits.unsqueeze(2)).squeeze(2)
+    with torch.autocast(logits.device.type, enabled=False):  # a sum over many words
+        chosen = torch.bmm(sets.to(logits.dtype), logits.unsqueeze(2)).squeeze(2)
     return chosen - softplus(logits).sum(dim=1, keepdim=True)
 
 

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from persona_agents.agents.dvs_schedule import Baseline, DVSSchedule
+from tests.gloo import run_workers
 
 
 class TestBaseline:
@@ -26,6 +27,19 @@ class TestBaseline:
         for size in (64, 3, 64, 10) * 20:
             baseline(torch.full((size, 5), -2.5))
         assert baseline.value == pytest.approx(-2.5)
+
+    def test_workers_share_it(self):
+        results = run_workers(_two_updates)
+        assert results[0] == results[1]
+        assert results[0] == pytest.approx(0.9 * -3.0 + 0.1 * -5.0)
+
+
+def _two_updates(rank):
+    """Worker 0 has one reply of -1, worker 1 two of -4; then all have -5."""
+    baseline = Baseline()
+    baseline(torch.tensor([[-1.0], [-4.0], [-4.0]][rank : 1 + 2 * rank]))
+    baseline(torch.full((2, 3), -5.0))
+    return torch.tensor(baseline.value).item()
 
 
 def new_schedule(mode="joint", pretrain=0.0, **options):
