@@ -11,9 +11,11 @@ from parlai.core.worlds import DynamicBatchWorld
 from parlai.scripts.train_model import TrainModel
 
 from persona_agents.agents.hcm import HCMAgent
+from tests.systems import SYSTEMS
 from tests.tiny import SIZES, samples, write_corpus
 
 PARLAI_SIZES = {"embedding_size": 8, "ffn_size": 8, "n_layers": 1, "n_heads": 2}
+INVERSE_SQUARE_ROOT = {"lr_scheduler": "invsqrt", "warmup_updates": 5, "invsqrt_lr_decay_gamma": 5}
 STEPS = 20
 EXAMPLES = 32
 
@@ -38,6 +40,9 @@ def train(tmp_path, task, monkeypatch):
         sizes = SIZES
         if model == "transformer/generator":
             sizes = {**PARLAI_SIZES, "optimizer": "adam", "skip_generation": True}
+        elif model != "persona_agents:hcm":
+            settings = SYSTEMS[model.split(":")[1]].options()
+            sizes = {name: value for name, value in settings.items() if value is not None}
         steps = train_model.TrainLoop._get_time
 
         def stop(loop, world):
@@ -100,6 +105,9 @@ LAST = {"validation_every_n_steps": 10}  # of 20 steps: .checkpoint holds step 1
         ("transformer/generator", {}),  # draws its data at random
         ("transformer/generator", {"lr_scheduler": "cosine", "max_train_steps": STEPS}),
         ("transformer/generator", {"lr_scheduler": "none"}),
+        ("persona_agents:s2sa", {}),
+        ("persona_agents:pgn", {"coverage": True}),
+        ("persona_agents:transformer", INVERSE_SQUARE_ROOT),
     ],
 )
 def test_twenty_steps_are_ten_and_ten(train, model, more):
