@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import torch
 from torch import nn
 
 from persona_agents import gpt
@@ -71,24 +70,5 @@ class GPTAgent(ScoringAgent):
     def pretrained_parameters(self) -> list[nn.Parameter]:
         return list(self.module.gpt.parameters()) if self.opt["gpt_weights"] else []
 
-    # -- loss ------------------------------------------------------------------------------------
-
     def _encoder_input(self, batch):
         return (batch.text_vec,)
-
-    def compute_loss(self, batch, return_output=False):
-        """The loss of the reply; while training, with what a system adds to it."""
-        if not self.model.training:
-            return super().compute_loss(batch, return_output)
-        loss, output = super().compute_loss(batch, return_output=True)
-        loss = self.training_loss(loss, output)
-        return (loss, output) if return_output else loss
-
-    def training_loss(self, loss: torch.Tensor, output: tuple) -> torch.Tensor:
-        """
-        The loss to go backward from.
-
-        :param loss: mean -log p per token of the replies.
-        :param output: what the model returned.
-        """
-        raise NotImplementedError

@@ -36,7 +36,7 @@ class LICAgent(GPTAgent):
     def _model_input(self, batch):
         return batch.text_vec, self.model.training and self.opt["source_lm_weight"] > 0
 
-    def training_loss(self, loss, output):
+    def training_loss(self, batch, loss, output):
         if len(output) == 3:
             return loss
         source_loss = output[3]

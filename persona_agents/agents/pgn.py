@@ -54,12 +54,11 @@ class PGNAgent(Provenance, ScoringAgent):
             opt["coverage"],
         )
 
-    def compute_loss(self, batch, return_output=False):
-        """In training with coverage, eq. 13: the mean of -log p and of the coverage loss."""
-        if return_output or not self.opt["coverage"]:
-            return super().compute_loss(batch, return_output)
-        loss, (*_, coverage_loss) = super().compute_loss(batch, return_output=True)
-        real = batch.label_vec.ne(self.NULL_IDX)
+    def training_loss(self, batch, loss, output):
+        """Eq. 13: with coverage, the mean of -log p and of the coverage loss."""
+        if not self.opt["coverage"]:
+            return loss
+        coverage_loss, real = output[3], batch.label_vec.ne(self.NULL_IDX)  # (B, T)
         metric = AverageMetric.from_mask(coverage_loss, real)
         self.record_local_metric("coverage_loss", metric)
         return loss + (coverage_loss * real).sum() / real.sum()

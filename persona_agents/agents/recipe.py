@@ -178,8 +178,21 @@ class PersonaRecipe:
     # -- evaluation ------------------------------------------------------------------------------
 
     def compute_loss(self, batch, return_output=False):
+        """ParlAI's loss and metrics; while training, what :meth:`training_loss` makes of the loss."""
         with self.precision.autocast():
-            return super().compute_loss(batch, return_output)
+            loss, output = super().compute_loss(batch, return_output=True)
+        if self.model.training:
+            loss = self.training_loss(batch, loss, output)
+        return (loss, output) if return_output else loss
+
+    def training_loss(self, batch, loss: torch.Tensor, output: tuple) -> torch.Tensor:
+        """
+        The loss to go backward from; perplexity is reported without what a system adds here.
+
+        :param loss: mean -log p per token of the replies.
+        :param output: what the model returned.
+        """
+        return loss
 
     def eval_step(self, batch):
         """Validating (gold replies at hand) between training steps generates only on demand."""

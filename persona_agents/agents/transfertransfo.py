@@ -87,7 +87,7 @@ class TransferTransfoAgent(GPTAgent):
         distractors = distractors.to(batch.text_vec.device)
         return batch.text_vec, distractors.unflatten(0, (-1, count))
 
-    def training_loss(self, loss, output):
+    def training_loss(self, batch, loss, output):
         loss = self.opt["lm_weight"] * loss
         if len(output) == 3:
             return loss

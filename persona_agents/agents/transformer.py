@@ -64,13 +64,12 @@ class TransformerAgent(PersonaRecipe, TransformerGeneratorAgent):
     def _n_positions(self) -> int:
         return self.module.encoder.n_positions
 
-    def compute_loss(self, batch, return_output=False):
-        """In training, cross-entropy with smoothed labels; what is reported is not smoothed."""
+    def training_loss(self, batch, loss, output):
+        """Cross-entropy with smoothed labels."""
         share = self.opt["label_smoothing"]
-        if return_output or not share:
-            return super().compute_loss(batch, return_output)
-        loss, (scores, *_) = super().compute_loss(batch, return_output=True)
-        return (1 - share) * loss + share * self.uniform_loss(scores, batch.label_vec)
+        if not share:
+            return loss
+        return (1 - share) * loss + share * self.uniform_loss(output[0], batch.label_vec)
 
     def uniform_loss(self, scores: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         """
