@@ -49,15 +49,25 @@ class GPTDictionaryAgent(WordPieceDictionaryAgent):
     def add_family_args(cls, parser) -> None:
         gpt.add_cmdline_args(parser)
 
+    def __init__(self, opt, shared=None):
+        super().__init__(opt, shared)
+        if shared:
+            self._name_roles()
+
+    def _name_roles(self) -> None:
+        """Tell ParlAI which tokens of the vocabulary play its special ones."""
+        for role, names in _ROLES:
+            setattr(self, role, next(name for name in names if name in self.tok2ind))
+
     def _table(self, wordpiece: Tokenizer) -> dict[str, int]:
         table = super()._table(wordpiece)
-        own = frozenset(table)
-        for role, names in _ROLES:
-            name = next((name for name in names if name in own), names[-1])
-            table.setdefault(name, len(table))
-            setattr(self, role, name)
+        for _, names in _ROLES:
+            if not any(name in table for name in names):
+                table[names[-1]] = len(table)
         for name in (PERSONA, ME, PARTNER):
             table.setdefault(name, len(table))
+        self.tok2ind = table
+        self._name_roles()
         return table
 
     def _unspoken(self) -> tuple[str, ...]:

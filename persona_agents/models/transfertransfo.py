@@ -68,7 +68,7 @@ class TransferTransfo(GPTGenerator):
         past = encoded.keys if cache is None else cache
         (rows, length), before = ids.shape, encoded.ids.size(1)
         said = past[0].key.size(2) - before  # positions of the reply in the cache
-        ids = torch.where(ids.eq(self.special.start), self.special.me, ids)
+        ids = ids.masked_fill(ids.eq(self.special.start), self.special.me)
         places = torch.arange(said, said + length, device=ids.device)
         positions = encoded.real.sum(dim=1, keepdim=True) + places  # (B, T)
         h = self.gpt.embed(ids, positions, torch.full_like(ids, self.special.me))

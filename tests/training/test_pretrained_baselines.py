@@ -9,8 +9,11 @@ import sys
 
 import gpt_models
 import pytest
+import systems
 import tiny
+import torch
 from conftest import subprocess_environment
+from gloo import run_workers
 from parlai.core.agents import create_agent_from_model_file
 
 from persona_agents.errors import PersonaAgentsError
@@ -54,14 +57,12 @@ def make(request, corpus, tmp_path):
 
 
 def test_a_resumed_training_needs_no_folder(make, tmp_path):
-    """Neither does another process that is given the model's file alone."""
     unbroken = make("unbroken", dropout=0.0)
     expected = tiny.train_steps(unbroken, BATCHES)
     first = make(dropout=0.0)
     found = tiny.train_steps(first, BATCHES[:3])
     first.save()
     groups = [[len(g["params"]), g["lr"]] for g in first.optimizer.param_groups]
-    replies = tiny.replies(first, UNSEEN)
     shutil.rmtree(tmp_path / "pretrained")
 
     again = make(dropout=0.0)
@@ -69,6 +70,17 @@ def test_a_resumed_training_needs_no_folder(make, tmp_path):
     assert [[len(g["params"]), g["lr"]] for g in again.optimizer.param_groups] == groups
     assert found + tiny.train_steps(again, BATCHES[3:]) == expected
 
+
+@pytest.mark.parametrize(
+    "make", ["transfertransfo, Chinese GPT-2", "lic, OpenAI GPT", "bert2bert"], indirect=True
+)
+def test_another_process_needs_the_models_file_alone(make, tmp_path):
+    agent = make()
+    tiny.train_steps(agent, BATCHES * 2)
+    agent.save()
+    replies = tiny.replies(agent, UNSEEN)
+    assert any(replies)
+    shutil.rmtree(tmp_path / "pretrained")
     (tmp_path / "elsewhere").mkdir()
     for path in tmp_path.glob("model*"):
         shutil.move(str(path), tmp_path / "elsewhere")
@@ -122,6 +134,38 @@ def test_a_saved_models_sizes_stay(make, tmp_path):
         create_agent_from_model_file(str(tmp_path / "model"), {"embedding_size": 64})
 
 
+def gradients(rank: int, settings: dict, batches: list) -> dict:
+    """Gradients of one update of a worker that trains on ``batches[rank]``."""
+    agent = tiny.new_agent(**settings)
+    tiny.train_steps(agent, [batches[rank]])
+    return {name: p.grad for name, p in agent.module.named_parameters()}
+
+
+@pytest.mark.parametrize(
+    ("system", "reply_alone"),
+    [
+        ("transfertransfo", {"n_candidates": 1}),
+        ("transfertransfo", {}),
+        ("lic", {"source_lm_weight": 0.0}),
+        ("lic", {}),
+        ("bert2bert", {"n_decoder_layers": 1}),
+    ],
+)
+def test_two_workers(system, reply_alone, corpus, tmp_path):
+    """All parameters are used, or the workers would fail; the reply's gradient is the joint one."""
+    given = {"dropout": 0.0, "seed": 1, "gradient_clip": -1.0, "learningrate": 0.01, **reply_alone}
+    settings = systems.SYSTEMS[system].options(
+        **corpus, **given, model_file=str(tmp_path / "model"), datatype="train"
+    )
+    tiny.new_agent(**settings)  # builds the dictionary, which both workers then read
+    one, other = run_workers(gradients, settings, [EIGHT[:3], EIGHT[3:]])
+    joint = gradients(0, settings, [EIGHT])
+    for name, grad in one.items():
+        assert torch.equal(grad, other[name]), name
+        if reply_alone:
+            assert torch.allclose(grad, joint[name], rtol=0, atol=1e-5), name
+
+
 @pytest.mark.parametrize(
     ("system", "task"),
     [
@@ -149,4 +193,5 @@ def test_the_commands(run_parlai_commands, tmp_path, system, task):
     assert done.returncode == 0, done.stderr[-2000:]
     text = done.stdout + done.stderr
     assert "Total parameters" in text and "ppl" in text and "corpus_bleu" in text
-    assert text.count("Enter Your Message") == 2, "it has answered, and asks for more"
+    prompt = "Enter Your Message" if "chat" in task else "请输入"
+    assert text.count(prompt) == 2, "it has answered, and asks for more"

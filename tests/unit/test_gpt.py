@@ -106,6 +106,13 @@ class TestVocabulary:
         assert len(dictionary) == config["vocab_size"] + new
         assert sorted(dictionary.tok2ind.values()) == list(range(len(dictionary)))
 
+    def test_a_shared_dictionary_is_the_same(self, folders, vocabulary):
+        dictionary = dictionary_of(folders[vocabulary][0])
+        other = GPTDictionaryAgent(dictionary.opt, dictionary.share())
+        assert other.end_token == dictionary.end_token and len(other) == len(dictionary)
+        ids = [*dictionary.txt2vec("你好"), dictionary[dictionary.end_token]]
+        assert other.vec2txt(ids) == "你好"
+
     def test_no_text_spells_an_added_token(self, folders, vocabulary):
         dictionary = dictionary_of(folders[vocabulary][0])
         ids = dictionary.txt2vec(f"{ME} {PARTNER} {PERSONA} <bos> <eos> <pad> [CLS] [SEP] [PAD]")
