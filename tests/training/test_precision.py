@@ -72,7 +72,7 @@ def test_mixture_is_whole_in_bf16(settings, monkeypatch):
     mixture = copy.mixture
     monkeypatch.setattr(
         "persona_agents.models.hcm.copy.mixture",
-        lambda *parts: rows.append(mixture(*parts)) or rows[-1],
+        lambda *parts: rows.append(mixture(*parts)) or rows[-1].clone(),  # the search blocks words
     )
     act(agent, [(persona, query) for persona, query, _ in SAMPLES])
     assert rows
