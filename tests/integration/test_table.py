@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import signal
 import subprocess
 import sys
@@ -104,31 +103,28 @@ def test_help_shows_the_keys(run_parlai):
     assert all(line in said for line in config.SCHEMA.splitlines())
 
 
+def start(arguments) -> subprocess.Popen:
+    """The `parlai` command, running; stopped with its commands it needs no more care."""
+    command = [sys.executable, "-m", "parlai", *arguments]
+    return subprocess.Popen(command, env=subprocess_environment(), stdout=subprocess.DEVNULL)
+
+
 @pytest.mark.slow
 def test_killed_again_and_again_it_ends_with_the_same_table(run_parlai, table, tmp_path):
-    systems = {"hcm": None, "pgn": {"options": {**dict.fromkeys(tiny.SIZES), "bert_model": "none",
-               "hiddensize": 16, "embeddingsize": 16}}}  # fmt: skip
-    ablation = {"w/o HCM": {"model": "persona_agents:hcm", "options": {"copy": "none"}}}
-    arguments = table(systems=systems, ablations=ablation, seeds=[1, 2], threads=1)
+    ablation = {"model": "persona_agents:hcm", "options": {"copy": "none"}, "seeds": [1]}
+    arguments = table(systems=["hcm"], ablations={"w/o HCM": ablation}, seeds=[1, 2], anchors=False)
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     assert run_parlai(*arguments, whole, "--jobs", 2, timeout=900).returncode == 0
-    chance, kills = random.Random(3), 0
-    while True:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "parlai", *arguments, str(killed), "--jobs", "2"],
-            env=subprocess_environment(),
-            stdout=subprocess.DEVNULL,
-        )
-        try:
-            process.wait(chance.uniform(15, 40) if kills < 5 else 900)
-        except subprocess.TimeoutExpired:
-            os.kill(process.pid, signal.SIGKILL)
-            process.wait()
-            kills += 1
-            time.sleep(1)  # its commands end with it
-            continue
-        break
-    assert process.returncode == 0 and kills >= 3
+    # killed within the first training, between its end and the evaluations, and late
+    moments = [("*/*/*/model.checkpoint", 1), ("*/*/*/done/*.json", 1), ("*/*/*/done/*.json", 5)]
+    for pattern, count in moments:
+        process = start([*arguments, str(killed), "--jobs", "2"])
+        while process.poll() is None and len(list(killed.glob(pattern))) < count:
+            time.sleep(0.02)
+        assert process.poll() is None, "it was killed too late"
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+    assert run_parlai(*arguments, killed, "--jobs", 2, timeout=900).returncode == 0
     assert contents(killed) == contents(whole)
 
 
