@@ -87,14 +87,11 @@ def public_options(opt: dict) -> dict:
     """
     The options without the private ones and without those that are unset.
 
-    A folder of BERT's or GPT's becomes `auto`: a saved model has no use for it.
+    The folder that BERT or GPT came from is private too: a saved model has no use for it.
     """
-    private = private_options(opt)
-    public = {name: v for name, v in opt.items() if v is not None and name not in private}
-    for name in _PRETRAINED:
-        if name in private or os.path.isdir(str(opt.get(name))):
-            public[name] = "auto"
-    return public
+    private = set(private_options(opt))
+    private.update(name for name in _PRETRAINED if os.path.isdir(str(opt.get(name))))
+    return {name: v for name, v in opt.items() if v is not None and name not in private}
 
 
 # -- packing ---------------------------------------------------------------------------------------
@@ -119,7 +116,8 @@ def pack(model_file: str, archive: str, write_card, half: bool = False) -> dict:
     if holds_path([part for key, part in states.items() if key != "model"]):
         raise PersonaAgentsError(f"{model_file} holds paths of this machine beside its weights.")
     parameters = {(w.data_ptr(), w.shape): w.numel() for w in weights.values()}
-    card = write_card(public, private_options(opt), sum(parameters.values()))
+    left_out = [name for name, value in opt.items() if value is not None and name not in public]
+    card = write_card(public, left_out, sum(parameters.values()))
     if holds_path(card):
         raise PersonaAgentsError(
             f"{archive}: the model card would name a path of this machine, "

@@ -102,6 +102,8 @@ class TestPack:
         packing.pack(trained, str(tmp_path / "again.zip"), card())
         assert (tmp_path / "again.zip").read_bytes() == archive.read_bytes()
         assert os.listdir(tmp_path) == ["again.zip"]
+        with zipfile.ZipFile(archive) as file:
+            assert {info.date_time[0] for info in file.infolist()} == {1980}
 
     def test_nothing_private(self, archive, trained):
         for name, data in content(archive).items():
@@ -113,6 +115,15 @@ class TestPack:
         assert not packing.private_options(opt) and "override" not in opt and "datapath" not in opt
         assert opt["model"] == "persona_agents:hcm" and opt["bert_config"]["hidden_size"] == 32
         assert opt["embedding_size"] == 32 and opt["bert_model"] == "none"
+
+    def test_pretrained_models(self, tmp_path, monkeypatch):
+        """The name of one on the hub stays, the folder of one does not."""
+        opt = {"bert_model": "bert-base-chinese", "gpt_model": "gpt"}
+        assert packing.public_options(opt) == opt
+        monkeypatch.chdir(tmp_path)
+        (tmp_path / "gpt").mkdir()
+        assert packing.public_options(opt) == {"bert_model": "bert-base-chinese"}
+        assert packing.public_options({"bert_model": str(tmp_path)}) == {}
 
     @pytest.mark.parametrize(
         "text",
@@ -282,6 +293,10 @@ def make_encrypted(info):
     info.flag_bits |= 1
 
 
+def make_large(info):
+    info.file_size += 100
+
+
 def make_small(info):
     info.file_size = min(info.file_size, 100)
 
@@ -301,6 +316,7 @@ HOSTILE = {
     "no sums": (lambda a, t: rewrite(a, t, sums=None), "it lacks SHA256SUMS"),
     "bomb": (lambda a, t: rewrite(a, t, model=bytes(50_000_000)), "bytes would become"),
     "wrong size": (lambda a, t: rewrite(a, t, entry=make_small), "is damaged"),
+    "larger size": (lambda a, t: rewrite(a, t, entry=make_large), "is damaged"),
     "other weights": (lambda a, t: rewrite(a, t, fit=False, model=saved({})), "SHA256SUMS says"),
     "sums of nothing": (
         lambda a, t: rewrite(a, t, fit=False, sums=b"\n"),

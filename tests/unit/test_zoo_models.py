@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import threading
+import time
 from pathlib import Path
 
 import parlai.zoo.model_list
@@ -139,9 +140,14 @@ def test_training_can_start_from_it(tmp_path):
     assert loss < 1.0, "it knows its corpus already"
 
 
-def test_many_at_once(tmp_path):
-    """Several programs that start together get one whole model."""
-    errors = []
+def test_many_at_once(tmp_path, monkeypatch):
+    """Several programs that start together get one whole model, unpacked by one of them."""
+    errors, installs, install = [], [], zoo_models._install
+
+    def slow_install(*arguments):
+        installs.append(arguments)
+        time.sleep(0.3)
+        install(*arguments)
 
     def get():
         try:
@@ -149,12 +155,13 @@ def test_many_at_once(tmp_path):
         except Exception as error:  # noqa: BLE001 - reported below
             errors.append(error)
 
+    monkeypatch.setattr(zoo_models, "_install", slow_install)
     threads = [threading.Thread(target=get) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert not errors
+    assert not errors and len(installs) == 1
     assert without_locks(tmp_path / "models" / "persona_agents") == ["hcm_mini_zh"]
 
 
