@@ -74,7 +74,10 @@ setup(
     install_requires=REQUIREMENTS,
     extras_require={
         # newer releases of selenium need a urllib3 that ParlAI's pins exclude
-        "dev": ["pytest", "ruff", "build", "pre-commit", "selenium<4.33"],
+        "dev": [
+            *("pytest", "ruff", "build", "pre-commit", "selenium<4.33"),
+            *("krippendorff", "statsmodels"),  # agreement is tested without Mephisto too
+        ],
         # human evaluation; Mephisto's own pins exist for Python 3.9 to 3.11 only
         "crowdsourcing": ["mephisto==1.1.1", "krippendorff", "statsmodels", "matplotlib"],
     },
