@@ -7,7 +7,7 @@ from pathlib import Path
 
 from persona_agents.errors import PersonaAgentsError
 from persona_agents.table import config as reading
-from persona_agents.table import pages, pictures, plan, record
+from persona_agents.table import pages, pictures, plan
 from persona_agents.table.checks import check
 from persona_agents.table.files import write_json
 from persona_agents.table.results import Results
@@ -46,7 +46,7 @@ def main(opt) -> dict:
         runner = Runner(folder, lock, config.threads, config.keep_models)
         runner.check(jobs)
         write_json(folder / "table.json", {"file": os.path.abspath(config.path), **config.resolved})
-        write_json(folder / "versions.json", record.versions())
+        write_json(folder / "versions.json", runner.versions)
         runner.run(jobs, opt["jobs"])
         results = Results(config, folder, jobs, {f.job.folder for f in runner.failures}, scoring)
         print("Scoring the replies and writing the tables.", flush=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from pathlib import Path
 
 from persona_agents.table import pictures, plan, render, samples
@@ -24,7 +25,12 @@ def write(results: Results, jobs, runner) -> dict:
     """
     folder, config = results.folder, results.config
     (folder / "tables").mkdir(exist_ok=True)
+    entries = [_job(folder, job) for job in results.jobs]
     parts = [_head(config, results)]
+    if len(_versions(entries)) > 1:
+        parts.append(
+            "**Not all rows were made with the same versions**: see the steps in results.json.\n"
+        )
     if runner.failures:
         lines = [f"- {failure}" for failure in runner.failures]
         parts.append("**Failed, and left out of all means:**\n\n" + "\n".join(lines) + "\n")
@@ -42,11 +48,17 @@ def write(results: Results, jobs, runner) -> dict:
     write_text(folder / "tables.md", "\n".join(filter(None, parts)))
     found = {
         "tables": [dataclasses.asdict(table) for table in tables],
-        "jobs": [_job(folder, job) for job in results.jobs],
+        "jobs": entries,
         "failed": [failure.job.folder for failure in runner.failures],
     }
     write_json(folder / "results.json", found)
     return found
+
+
+def _versions(entries) -> set[str]:
+    """The different sets of versions that the jobs' steps were done with."""
+    steps = [step for entry in entries for step in entry["steps"].values() if step]
+    return {json.dumps(step.get("versions"), sort_keys=True) for step in steps}
 
 
 def _table(folder: Path, table: render.Table) -> str:

@@ -21,7 +21,7 @@ from pathlib import Path
 import portalocker
 
 from persona_agents.errors import PersonaAgentsError
-from persona_agents.table import plan
+from persona_agents.table import plan, record
 from persona_agents.table.files import read_json, write_json, write_text
 from persona_agents.table.progress import Progress
 
@@ -120,6 +120,7 @@ class Runner:
     def __init__(self, folder: Path, lock, threads: int, keep_models: bool):
         self.folder, self.lock, self.keep_models = folder, lock, keep_models
         self.environment = environment(threads)
+        self.versions = record.versions()
         self.failures: list[Failure] = []
 
     # -- what is done ----------------------------------------------------------------------------
@@ -251,6 +252,7 @@ class Runner:
             {
                 "command": step.shell(),
                 "environment": self.environment,
+                "versions": self.versions,
                 "seconds": round(time.time() - one.begun, 1),
                 "finished": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
             },

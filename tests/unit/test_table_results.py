@@ -287,6 +287,21 @@ class TestPages:
         pages.write(_fresh(table, tmp_path), table.jobs, self.Nothing())
         assert (tmp_path / "tables.md").read_text(encoding="utf-8") == page
 
+    def test_rows_of_different_versions_are_told(self, table, tmp_path):
+        def page():
+            pages.write(_fresh(table, tmp_path), table.jobs, self.Nothing())
+            return (tmp_path / "tables.md").read_text(encoding="utf-8")
+
+        for name in ("good", "bad"):
+            done = next(tmp_path.glob(f"*/{name}/seed1")) / "done"
+            done.mkdir()
+            marker = {"versions": {"torch": "1.0"}}
+            (done / "train.json").write_text(json.dumps(marker), encoding="utf-8")
+        assert "same versions" not in page()
+        marker["versions"]["torch"] = "2.0"
+        (done / "train.json").write_text(json.dumps(marker), encoding="utf-8")
+        assert "same versions" in page()
+
     def test_seeds_that_failed_are_left_out_and_told(self, table, tmp_path):
         failed = next(job for job in table.jobs if job.folder.endswith("good/seed2"))
         results = Results(table.config, tmp_path, table.jobs, {failed.folder}, table.scoring)
