@@ -118,7 +118,9 @@ class PGN(CopyingModel):
         same = hidden_size == embedding_size
         self.to_embedding = nn.Identity() if same else nn.Linear(hidden_size, embedding_size)
         self.generator = nn.Linear(embedding_size, vocab_size)  # W, one row a word
-        nn.init.normal_(self.generator.weight)  # as ParlAI's, which s2sa has
+        # start as ParlAI's seq2seq does
+        nn.init.normal_(self.generator.weight)
+        nn.init.uniform_(self.generator.bias, -(vocab_size**-0.5), vocab_size**-0.5)
         self.pointer = nn.Linear(2 * hidden_size + embedding_size, 1)  # w_h*, w_s, w_x, b_ptr
         self.coverage = nn.Parameter(torch.zeros(hidden_size)) if coverage else None  # w_c
         self.dropout = nn.Dropout(dropout)

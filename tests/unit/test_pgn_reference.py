@@ -174,6 +174,20 @@ def seq2seq(config, model):
     return twin.eval()
 
 
+def test_training_starts_from_the_same_weights_as_seq2seqs():
+    """Up to chance: each tensor has its spread."""
+    torch.manual_seed(0)
+    large = replace(CONFIG, vocab=400, embedding=48, hidden=64)
+    sizes = large.vocab, large.embedding, large.hidden
+    model = PGN(sizes[0], SpecialIds(0, 2, 3, 1), *sizes[1:])
+    expected = Seq2seq(*sizes, attention="general").state_dict()
+    for name, value in model.state_dict().items():
+        part, _, rest = name.partition(".")
+        if part in IN_SEQ2SEQ:
+            found = expected[f"{IN_SEQ2SEQ[part]}.{rest}"]
+            assert value.std().item() == pytest.approx(found.std().item(), rel=0.25), name
+
+
 @pytest.mark.parametrize("name", ["plain", "one layer, equal sizes"])
 def test_generating_always_equals_seq2seq(name):
     config = CONFIGS[name]
