@@ -39,6 +39,8 @@ from persona_agents.errors import PersonaAgentsError
 from persona_agents.models.copy import Explanation
 
 DIGITS = 7  # of probabilities in messages and logs
+NEGLIGIBLE = 5e-8  # what these digits do not show
+NUMBERS = ("probability", "generated", "query", "persona", "p_gen", "beta", "gamma")
 NOT_COPYING = "this model was trained with --copy none: it generates every word and copies none."
 
 
@@ -229,54 +231,36 @@ class Provenance:
         with torch.no_grad(), self.precision.autocast():
             encoded = self.module.encoder(*self._encoder_input(batch))
             explanation = self.module.explain(encoded, ys.to(batch.text_vec.device))
-        explanation = Explanation(*(part.cpu() for part in explanation))
+        found = _as_lists(explanation, attention)
         return [
             self._describe(
-                Explanation(*(part[i] for part in explanation)),
+                {name: part[i] for name, part in found.items()},
                 batch.text_vec[i].tolist(),
                 batch.provenance_texts[i],
                 row.tolist(),
-                attention,
             )
             for i, row in enumerate(rows)
         ]
 
-    def _describe(self, explanation, ids, texts, reply, attention) -> dict:
-        """One reply's provenance; the explanation's tensors are those of one row, (T, …)."""
-        found = positions(ids, texts, self.dict)
-        columns = [i for i, position in enumerate(found) if position is not None]
+    def _describe(self, found: dict, ids, texts, reply) -> dict:
+        """One reply's provenance, from its row of the explanation's lists."""
+        places = positions(ids, texts, self.dict)
+        words = [(i, place.describe(texts)) for i, place in enumerate(places) if place is not None]
         text = self._v2t(reply)
         pieces = [self.dict[word] for word in reply]
         shown = [piece if word != self.END_IDX else "" for piece, word in zip(pieces, reply)]
-        query = (explanation.copied * explanation.query).sum(-1)  # (T,)
-        persona = (explanation.copied * explanation.persona).sum(-1)  # (T,)
-
-        def number(value) -> float:
-            return round(float(value), DIGITS)
-
         tokens = []
         for t, (start, end) in enumerate(place_tokens(shown, text)):
-            sources = [
-                {**found[i].describe(texts), "probability": number(explanation.copied[t, i])}
-                for i in columns
-                if number(explanation.copied[t, i]) > 0
+            token = {"token": pieces[t], "text": text[start:end], "start": start, "end": end}
+            token.update((name, round(found[name][t], DIGITS)) for name in NUMBERS)
+            copied = found["copied"][t]
+            token["sources"] = [
+                {**word, "probability": round(copied[i], DIGITS)}
+                for i, word in words
+                if copied[i] > NEGLIGIBLE
             ]
-            token = {
-                "token": pieces[t],
-                "text": text[start:end],
-                "start": start,
-                "end": end,
-                "probability": number(explanation.probability[t]),
-                "generated": number(explanation.generated[t]),
-                "query": number(query[t]),
-                "persona": number(persona[t]),
-                "p_gen": number(explanation.p_gen[t]),
-                "beta": number(explanation.beta[t]),
-                "gamma": number(explanation.gamma[t]),
-                "sources": sources,
-            }
-            if attention:
-                token["attention"] = [number(explanation.attention[t, i]) for i in columns]
+            if "attention" in found:
+                token["attention"] = [round(found["attention"][t][i], DIGITS) for i, _ in words]
             tokens.append(token)
         result = {
             "persona": list(texts.persona),
@@ -284,6 +268,24 @@ class Provenance:
             "tokens": tokens,
             "spans": spans(tokens, text),
         }
-        if attention:
-            result["words"] = [found[i].describe(texts) for i in columns]
+        if "attention" in found:
+            result["words"] = [word for _, word in words]
         return result
+
+
+def _as_lists(explanation: Explanation, attention: bool) -> dict[str, list]:
+    """An explanation's numbers as lists, the sums over query and persona among them."""
+    copied = explanation.copied  # (B, T, S)
+    found = {
+        "probability": explanation.probability,
+        "generated": explanation.generated,
+        "query": (copied * explanation.query.unsqueeze(1)).sum(-1),
+        "persona": (copied * explanation.persona.unsqueeze(1)).sum(-1),
+        "p_gen": explanation.p_gen,
+        "beta": explanation.beta,
+        "gamma": explanation.gamma,
+        "copied": copied,
+    }
+    if attention:
+        found["attention"] = explanation.attention
+    return {name: part.tolist() for name, part in found.items()}

@@ -52,7 +52,7 @@ function entryElement(entry) {
   if (entry.kind === "visitor" || entry.kind === "model") {
     line.append(make("span", "who", texts()[entry.kind]));
     if (entry.provenance) {
-      line.append(paintedReply(entry.text, entry.provenance, texts(), state.language));
+      line.append(paintedReply(entry.text, entry.provenance, texts()));
     } else {
       line.append(make("span", "", entry.text ?? texts().noReply));
     }

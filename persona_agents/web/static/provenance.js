@@ -21,7 +21,7 @@ function originOf(span, texts) {
 }
 
 // The reply with one button for each span, which shows its weights when pointed at or focused.
-function paintedReply(reply, provenance, texts, language) {
+function paintedReply(reply, provenance, texts) {
   const group = make("span");
   group.setAttribute("role", "group");
   group.setAttribute("aria-label", `${texts.words}: ${reply}`);
