@@ -9,7 +9,7 @@ RESET = "\033[0m"
 COLOURS = {"generated": "", "query": "\033[36m", "persona": "\033[32m"}
 # where there is no colour
 MARKS = {"generated": ("", ""), "query": ("[", "]"), "persona": ("{", "}")}
-_UNWANTED = ("Cc", "Cs", "Cn", "Co")  # control, surrogate, unassigned, private
+_UNWANTED = ("Cc", "Cs")  # control characters and surrogates
 _NO_WIDTH = ("Mn", "Me", "Cf")  # combining and formatting characters
 
 TEXTS = {

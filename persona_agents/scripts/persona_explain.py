@@ -46,7 +46,7 @@ class PersonaExplain(ParlaiScript):
             default=None,
             help="where to write index.html and 001.png, 002.png, …; unset: MODEL_FILE.explain",
         )
-        parser.set_defaults(datatype="valid", batchsize=1)
+        parser.set_defaults(datatype="valid")
         return parser
 
     def run(self):

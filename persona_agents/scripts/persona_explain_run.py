@@ -18,6 +18,7 @@ from persona_agents.tasks.worlds import parse_persona
 
 def main(opt) -> list[dict]:
     """Explain, write, and say where it was written."""
+    opt["batchsize"] = 1  # replies are explained one by one
     agent = create_agent(opt, requireModelExists=True)
     if not hasattr(agent, "explain_text"):
         raise PersonaAgentsError(

@@ -199,7 +199,7 @@ class Endpoint(Guarded):
         search = self._search()
         persona = checked_persona(self.data["persona"]) if "persona" in self.data else brought
         session = self._session() if "session" in self.data else await self._new_session()
-        async with session.lock:  # the messages of one chat are answered one after the other
+        async with session.turn():  # the messages of one chat are answered one after the other
             if persona is not None:
                 session.set_persona(persona)
             answer = await session.answer(query, search)
@@ -219,14 +219,14 @@ class Endpoint(Guarded):
             persona = tuple(self.service.draw())
         else:
             persona = checked_persona(self._needed("persona"))
-        async with session.lock:
+        async with session.turn():
             began_anew = session.set_persona(persona)
             return {"session": session.id, "persona": session.persona, "reset": began_anew}
 
     async def post_reset(self) -> dict:
         """The chat is forgotten, its persona stays."""
         session = self._session()
-        async with session.lock:
+        async with session.turn():
             session.reset()
             return {"session": session.id, "persona": session.persona, "reset": True}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import secrets
 import time
 
@@ -14,6 +15,7 @@ from persona_agents.web.batcher import BATCH, Batcher, BusyError, searches
 
 MOST = 1000  # chats at a time
 LIFETIME = 30 * 60  # seconds after which an unused chat is forgotten
+IMPATIENT = 8  # messages of one chat that may wait for each other
 SWEEP = 60  # seconds between looks for such chats
 
 
@@ -22,13 +24,14 @@ class FullError(Exception):
 
 
 class Session:
-    """One visitor's chat. Its lock is held by whoever speaks to it or changes it."""
+    """One visitor's chat. Whoever speaks to it or changes it does so within :meth:`turn`."""
 
     def __init__(self, batcher: Batcher, clone, persona: tuple[str, ...]):
         self.batcher = batcher
         self.id = secrets.token_urlsafe(16)
         self.clone = clone
         self.lock = asyncio.Lock()
+        self.waiting = 0
         self.used = time.monotonic()
         # Our own agents keep the persona apart from the turns; others are told it in the first turn.
         history = getattr(clone, "history", None)
@@ -36,6 +39,18 @@ class Session:
         self.persona: tuple[str, ...] = ()
         self.told = False
         self.set_persona(persona)
+
+    @contextlib.asynccontextmanager
+    async def turn(self):
+        """Hold the lock; BusyError when too many of this chat's requests wait for it already."""
+        if self.waiting >= IMPATIENT:
+            raise BusyError
+        self.waiting += 1
+        try:
+            async with self.lock:
+                yield
+        finally:
+            self.waiting -= 1
 
     def set_persona(self, persona: tuple[str, ...]) -> bool:
         """Give the agent a persona; whether it had to begin a new chat for that."""
@@ -83,9 +98,10 @@ class Sessions:
         """A new chat; raises FullError when there are too many in use."""
         if len(self.chats) >= self.most:
             self.forget_unused()
+        clone = await self.batcher.clone()
         if len(self.chats) >= self.most:
             raise FullError
-        session = Session(self.batcher, await self.batcher.clone(), persona)
+        session = Session(self.batcher, clone, persona)
         self.chats[session.id] = session
         return session
 

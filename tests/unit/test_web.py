@@ -20,6 +20,11 @@ from persona_agents.web import handlers, server, sessions
 from persona_agents.web.sessions import Service
 
 
+def mark(reply: str) -> str:
+    """What a parrot remembers of its own reply."""
+    return f"({len(reply)})"
+
+
 class Parrot(Agent):
     """Says all that its clone was told so far; batches take a while, so that messages gather."""
 
@@ -41,7 +46,7 @@ class Parrot(Agent):
         return {"heard": list(self.heard)}
 
     def self_observe(self, message):
-        self.heard.append(message["text"])
+        self.heard.append(mark(message["text"]))
 
     def batch_act(self, observations):
         self.batches.append(len(observations))
@@ -79,7 +84,9 @@ class TestEndpoint:
             "reply": told,
             "provenance": None,
         }
-        assert said(client, session, "ok") == f"{told} / {told} / ok", "it knows the chat so far"
+        assert said(client, session, "ok") == f"{told} / {mark(told)} / ok", (
+            "it knows the chat so far"
+        )
 
     def test_without_a_session_one_begins(self, client):
         answer = client.post("chat", message="hi", persona=["i sew."])
@@ -141,7 +148,7 @@ class TestBatches:
                 reply = said(client, session, message)
                 if reply != " / ".join(told):
                     return f"visitor {i} got {reply!r}"
-                told.append(reply)
+                told.append(mark(reply))
             return None
 
         with ThreadPoolExecutor(50) as pool:
@@ -326,6 +333,21 @@ class TestLimits:
             while client.service.sessions.chats and time.monotonic() < end:
                 time.sleep(0.02)
             assert not client.service.sessions.chats
+
+    def test_an_impatient_visitor(self, client):
+        """Forty messages of one chat at once: some are refused, none is lost or said twice."""
+        session = client.post("session", persona=[]).data["session"]
+        with ThreadPoolExecutor(40) as pool:
+            answers = list(
+                pool.map(
+                    lambda i: client.post("chat", session=session, message=f"<{i}>"), range(40)
+                )
+            )
+        heard = said(client, session, "end")
+        for i, answer in enumerate(answers):
+            assert answer.status in (200, 503)
+            assert (f"<{i}>" in heard) is (answer.status == 200)
+        assert {a.data["error"]["code"] for a in answers if a.status == 503} == {"busy"}
 
     def test_too_many_waiting_messages(self):
         busy = threading.Event()
