@@ -50,9 +50,10 @@ def add_cmdline_args(parser) -> None:
     group.add_argument(
         "--bert-model",
         default="auto",
-        help="BERT that gives sizes, vocabulary and weights: a hub name, a folder, `auto` "
-        "(bert-base-chinese or bert-base-uncased by the task's language) or `none` (a small model "
-        "of its own, with a vocabulary built from the training data).",
+        help="BERT that gives the vocabulary and, to agents that are built on BERT, sizes and "
+        "weights: a hub name, a folder, `auto` (bert-base-chinese or bert-base-uncased by the "
+        "task's language) or `none` (a vocabulary built from the training data, nothing "
+        "pretrained).",
     )
 
 

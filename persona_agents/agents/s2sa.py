@@ -18,7 +18,7 @@ class S2SAAgent(PersonaRecipe, Seq2seqAgent):
     """
     ParlAI's seq2seq as the paper has it: two LSTM layers of 512 with general attention (Luong).
 
-    Of ``--bert-model`` it takes the vocabulary only. All options of ParlAI's seq2seq work.
+    Of ``--bert-model`` it takes the vocabulary only; ParlAI's options of seq2seq remain.
     """
 
     @classmethod
