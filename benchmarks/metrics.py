@@ -180,7 +180,7 @@ def main() -> None:
     print(f"P-EM, each reply once, personas anew  {medians['p_em_by_sample']:8.2f} s")
     assert 0 < agreed < 1
     if args.model_file:
-        agent = create_agent_from_model_file(args.model_file)
+        agent = create_agent_from_model_file(args.model_file, {"datatype": "valid"})
         taken = seconds(replies, agent, samples)
         print(f"generating the replies, batch 32      {taken:8.2f} s")
         print(f"scoring, as a share of it             {medians['ours'] / taken:8.2f}")
