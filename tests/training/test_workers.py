@@ -12,6 +12,7 @@ from parlai.scripts.train_model import TrainLoop
 from persona_agents.agents import workers
 from persona_agents.errors import PersonaAgentsError
 from tests.gloo import run_workers
+from tests.systems import SYSTEMS
 from tests.tiny import new_agent, options, samples, train_steps, write_corpus
 
 # Ragged on purpose: batches of different sizes, responses of 1 to many tokens.
@@ -42,7 +43,7 @@ def gradients(rank: int, settings: dict, batches: list) -> dict:
     agent = new_agent(**settings, update_freq=len(mine))
     train_steps(agent, mine)
     assert agent._number_training_updates == 1
-    return {name: p.grad for name, p in agent.module.named_parameters()}
+    return {name: p.grad for name, p in agent.module.named_parameters() if p.requires_grad}
 
 
 def assert_equal_gradients(one: dict, other: dict) -> None:
@@ -72,6 +73,25 @@ def test_update_freq(settings, joint):
 def test_two_workers_with_update_freq(settings, joint):
     batches = [[SAMPLES[:1], SAMPLES[1:5]], [SAMPLES[5:9], SAMPLES[9:]]]
     for own in run_workers(gradients, settings, batches):
+        assert_equal_gradients(joint, own)
+
+
+@pytest.mark.parametrize("name", ["s2sa", "pgn --coverage true", "transformer"])
+def test_two_workers_of_a_baseline(tmp_path, name):
+    """ParlAI's models too, and what is added to the loss."""
+    more = {"label_smoothing": 0.1} if name == "transformer" else {}
+    settings = SYSTEMS[name].options(
+        model_file=str(tmp_path / "model"),
+        dropout=0.0,
+        seed=1,
+        gradient_clip=-1.0,
+        datatype="train",
+        **write_corpus(tmp_path / "data", SAMPLES),
+        **more,
+    )
+    new_agent(**settings)  # builds the dictionary
+    joint = gradients(0, settings, [[SAMPLES]])
+    for own in run_workers(gradients, settings, [[SAMPLES[:3]], [SAMPLES[3:]]]):
         assert_equal_gradients(joint, own)
 
 
