@@ -33,13 +33,13 @@ class Reviewer:
 
     def post(self, path, body, timeout=30):
         data, kind = json.dumps(body).encode(), {"Content-Type": "application/json"}
-        for _ in range(100):
+        for _ in range(1200):
             request = urllib.request.Request(self.url + path, data, kind)
             try:
                 with OPENER.open(request, timeout=timeout) as response:
                     return json.load(response)
             except urllib.error.HTTPError as error:
-                if error.code != 503:  # Mephisto has not connected yet
+                if error.code != 503:  # Mephisto is not ready yet
                     raise
             time.sleep(0.1)
         raise TimeoutError("Mephisto does not connect")

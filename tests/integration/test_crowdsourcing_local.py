@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import random
 import shutil
 import signal
@@ -283,6 +284,16 @@ def test_server_is_closed_to_others(tmp_path):
                 assert probe.connect_ex((address, launch.port)) != 0
         with OPENER.open(f"{person.url}task_config.json?mephisto_task_version=2.0.3") as config:
             assert json.load(config)["form"] == "scales"
+
+
+def test_run_ends_with_its_server(tmp_path):
+    study = make_study(tmp_path, samples=1)
+    with Launch(study) as launch:
+        (server,) = processes_of(study.folder)
+        os.kill(int(server), signal.SIGKILL)
+        assert launch.wait() == 0
+    assert "the page's server has ended" in launch.output()
+    nothing_is_left(launch)
 
 
 def test_launch_that_cannot_begin_says_why(tmp_path):

@@ -89,18 +89,21 @@ class PersonaRatingBlueprint(StaticHTMLBlueprint):
 
     def get_initialization_data(self) -> list[InitializationData]:
         """One assignment for each item that lacks ratings, with one unit for each that it lacks."""
+        self._handed_out = [i for i in self.study.items if self.ledger.missing(i["id"])]
         return [
             InitializationData(shared=item, unit_data=[{}] * self.ledger.missing(item["id"]))
-            for item in self.study.items
-            if self.ledger.missing(item["id"])
+            for item in self._handed_out
         ]
 
-    def item_of_assignment(self, unit) -> dict:
-        """The item of a unit; kept, as Mephisto reads a file each time."""
-        if unit.assignment_id not in self._items_by_assignment:
-            data = unit.get_assignment_data()
-            self._items_by_assignment[unit.assignment_id] = data.shared
-        return self._items_by_assignment[unit.assignment_id]
+    def note_assignments(self, assignments) -> None:
+        """Keep which assignment has which item: Mephisto would read a file each time."""
+        for assignment, item in zip(assignments, self._handed_out):
+            self._items_by_assignment[assignment.db_id] = item
+
+    def item_of(self, unit) -> dict:
+        """The item of a unit."""
+        item = self._items_by_assignment.get(unit.assignment_id)
+        return item or unit.get_assignment_data().shared
 
     def get_frontend_args(self) -> dict[str, Any]:
         """What the page can read before a reviewer has begun."""

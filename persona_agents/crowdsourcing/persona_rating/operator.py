@@ -58,6 +58,9 @@ class RatingOperator(Operator):
             if not runner.ledger.total_missing() and not runner.running_units:
                 await asyncio.sleep(SECONDS_FOR_LAST_PAGES)
                 return "complete"
+            server = getattr(run.architect, "server_process", None)
+            if server is not None and server.poll() is not None:
+                return "the page's server has ended"
             if run.force_shutdown:
                 return "the connection to the page's server was lost"
             if time.time() - runner.last_answer > patience:

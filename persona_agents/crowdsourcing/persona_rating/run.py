@@ -111,6 +111,7 @@ def _run(config, db, study: Study, stop: threading.Event, say) -> dict:
     operator = RatingOperator(db)
     try:
         operator.launch_task_run_or_die(config.mephisto)
+        operator.run.blueprint.note_assignments(operator.run.task_launcher.assignments)
         runner = operator.run.task_runner
         if config.mephisto.architect._architect_type == "persona_local":
             host, port = config.mephisto.architect.hostname, config.mephisto.architect.port

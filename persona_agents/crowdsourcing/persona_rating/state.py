@@ -112,7 +112,7 @@ class RatingRunner(StaticTaskRunner):
         return [unit for unit in units if not self.ledger.has(self._item_of(unit)["id"], name)]
 
     def _item_of(self, unit) -> dict:
-        return self.task_run.get_blueprint().item_of_assignment(unit)
+        return self.task_run.get_blueprint().item_of(unit)
 
     def get_init_data_for_agent(self, agent) -> dict:
         """

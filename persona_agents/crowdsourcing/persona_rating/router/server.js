@@ -9,13 +9,13 @@ const host = process.env.PERSONA_RATING_HOST;
 // Mephisto's router would save uploads to /tmp and serve any file by /download_file/..%2f…
 const REFUSED = /^\/+(download_file|submit_metadata)(\/|$)/i;
 
-// What comes before Mephisto has connected would never be answered.
-let isConnected = false;
+// What comes while Mephisto is not there would wait, some of it for ever.
+let isServing = false;
 
 function fault(request) {
   const type = request.headers["content-type"] || "";
   if (REFUSED.test(request.url.split("?")[0]) || /multipart/i.test(type)) return 404;
-  return request.method === "POST" && !isConnected ? 503 : null;
+  return request.method === "POST" && !isServing ? 503 : null;
 }
 
 // Only Mephisto itself opens a web socket. Whoever else could would receive all answers.
@@ -43,14 +43,17 @@ http.createServer = (app) => {
   return server;
 };
 
-// Mephisto's first message says who it is; from then on the router passes requests on.
+// Mephisto connects before it has made its tasks, and asks for statuses as soon as it can serve.
 const { prototype, Server } = require("ws");
 const on = Server.prototype.on;
 Server.prototype.on = function (event, listener) {
   if (event === "connection") {
-    on.call(this, event, (socket) =>
-      socket.once("message", () => setImmediate(() => (isConnected = true))),
-    );
+    on.call(this, event, (socket) => {
+      socket.on("message", (text) => {
+        if (String(text).includes('"request_statuses"')) isServing = true;
+      });
+      socket.on("close", () => (isServing = false));
+    });
   }
   return on.call(this, event, listener);
 };
