@@ -50,20 +50,21 @@ def bars(table: Table, path: Path) -> bool:
     places = range(len(labels))
     for axes, column in zip(panels, columns):
         cells = [row.cells.get(column.key) for row in table.rows]
-        means = [_scaled(cell.mean if cell else None, column.scale) for cell in cells]
-        spread = [_scaled(cell.deviation if cell else None, column.scale) for cell in cells]
+        means = [_scaled(cell and cell.mean, column.scale) for cell in cells]
+        spread = [_scaled(cell and cell.deviation, column.scale) for cell in cells]
         colours = ["tab:blue" if row.ranked else "lightgrey" for row in table.rows]
         axes.barh(places, means, xerr=spread, color=colours, capsize=2)
         axes.set_title(column.title)
     panels[0].set_yticks(list(places), labels, **text)
-    panels[0].invert_yaxis()
+    panels[0].set_ylim(len(labels) - 0.5, -0.5)  # the first row on top, rows without a value too
     figure.suptitle(table.caption, fontsize="medium", **text)
     figure.savefig(path)
     return True
 
 
 def _scaled(value: float | None, scale: float) -> float:
-    return 0.0 if value is None or not math.isfinite(value) else value * scale
+    """What is drawn of a value; nothing (NaN) of none."""
+    return math.nan if value is None or not math.isfinite(value) else value * scale
 
 
 def curves(trainings: dict[str, list[list[dict]]], title: str, path: Path) -> bool:
@@ -73,6 +74,8 @@ def curves(trainings: dict[str, list[list[dict]]], title: str, path: Path) -> bo
     :param trainings: by the system's label, the validations of each of its trainings
     :return: False if no training was validated, and nothing was drawn
     """
+    from matplotlib import ticker
+
     drawn = {label: [points for points in seeds if points] for label, seeds in trainings.items()}
     drawn = {label: seeds for label, seeds in drawn.items() if seeds}
     if not drawn:
@@ -90,6 +93,9 @@ def curves(trainings: dict[str, list[list[dict]]], title: str, path: Path) -> bo
                 label=label if i == 0 else None,
             )
     axes.set_yscale("log")
+    axes.yaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
+    axes.yaxis.set_major_formatter("{x:g}")
+    axes.yaxis.set_minor_formatter(ticker.NullFormatter())
     axes.set_xlabel("epochs")
     axes.set_ylabel("perplexity, valid split")
     axes.legend(fontsize="small", prop={"size": "small", **text})
