@@ -46,7 +46,8 @@ class PersonaExplain(ParlaiScript):
             default=None,
             help="where to write index.html and 001.png, 002.png, …; unset: MODEL_FILE.explain",
         )
-        parser.set_defaults(datatype="valid")
+        # interactive mode: no optimiser is built for a model that was saved while training
+        parser.set_defaults(datatype="valid", interactive_mode=True)
         return parser
 
     def run(self):
