@@ -30,13 +30,14 @@ def test_one_command_trains_and_the_model_file_alone_evaluates(run_parlai_comman
         )
         commands.append(
             ["eval_model", "-mf", model_file, *given, "-dt", "test", "-bs", 3]
-            + ["--report-filename", report, "--metrics", "ppl,corpus_bleu"]
+            + ["--report-filename", report, "--metrics", "ppl,corpus_bleu,p_cover"]
         )
     done = run_parlai_commands(*commands)
     assert done.returncode == 0, done.stderr[-2000:]
     for name in MINE:
         report = json.loads((tmp_path / f"{name}.json").read_text(encoding="utf-8"))["report"]
         assert report["exs"] == 8 and 1 < report["ppl"] < 1e6 and report["gen_n_toks"] > 0
+        assert {"corpus_bleu_4", "p_cover"} <= report.keys()
 
 
 def test_wrong_options_end_with_one_line(run_parlai, tmp_path):
