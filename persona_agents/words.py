@@ -114,6 +114,11 @@ class WordDictionaryAgent(DictionaryAgent):
         shares = torch.tensor([self.words[word].replies for word in content], dtype=torch.float)
         return shares / max(self.n_replies, 1)
 
+    def counts(self) -> torch.Tensor:
+        """Occurrences of each word in the training texts (V,), 0 for special tokens."""
+        known = (self.words.get(self.ind2tok[i]) for i in range(len(self)))
+        return torch.tensor([float(word.count) if word else 0.0 for word in known])
+
     # -- building from training data -------------------------------------------------------------
 
     def act(self):

@@ -65,7 +65,7 @@ class DVS2SAgent(SmallVocabularySearch, PersonaRecipe, TorchGeneratorAgent):
         sizes = Sizes(len(self.dict), n_function, opt["embedding_size"], opt["hidden_size"])
         model = DVS2S(sizes, self.NULL_IDX, self.START_IDX, opt["dropout"])
         if saved is None and model.predictor is not None:
-            model.start_predictor(self.dict.reply_shares())
+            model.start_predictor(self.dict.reply_shares(), self.dict.counts())
         return model
 
     # -- loss --------------------------------------------------------------------------------------
@@ -77,10 +77,8 @@ class DVS2SAgent(SmallVocabularySearch, PersonaRecipe, TorchGeneratorAgent):
     def _draw_negatives(self, batch: int) -> torch.Tensor:
         """``--dvs-negatives`` content words (B, N) for each reply, drawn by frequency."""
         if self._negative_weights is None:
-            content = (self.dict[i] for i in range(self.dict.n_function, len(self.dict)))
-            counts = [float(self.dict.words[word].count) for word in content]
-            device = self.module.projection.weight.device
-            self._negative_weights = torch.tensor(counts, device=device)
+            weights = self.dict.counts()[self.dict.n_function :]
+            self._negative_weights = weights.to(self.module.projection.weight.device)
         n = self.opt["dvs_negatives"]
         drawn = torch.multinomial(self._negative_weights, batch * n, replacement=True)
         return drawn.view(batch, n)

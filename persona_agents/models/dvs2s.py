@@ -61,11 +61,10 @@ class DVS2S(nn.Module):
             raise ValueError(f"{f} function words of {v} words do not hold the special tokens")
         self.sizes, self.pad, self.start = sizes, pad, start
         self.embedding = nn.Embedding(v, p, padding_idx=pad)
-        nn.init.normal_(self.embedding.weight, std=0.1)
-        with torch.no_grad():
-            self.embedding.weight[pad].zero_()
         self.encoder_gru = nn.GRU(p, m, batch_first=True, bidirectional=True)
+        self._start_with_long_memory(self.encoder_gru)
         self.bridge = nn.Linear(2 * m, m)
+        nn.init.xavier_uniform_(self.bridge.weight)
         self.decoder_gru = nn.GRU(p, m, batch_first=True)
         self.attend_memory = nn.Linear(2 * m, m, bias=False)  # W_a = [attend_memory; attend_state]
         self.attend_state = nn.Linear(m, m, bias=False)
@@ -74,11 +73,40 @@ class DVS2S(nn.Module):
         self.predictor = nn.Linear(m, v - f) if v > f else None  # W_c and b_c
         self.dropout = nn.Dropout(dropout)
 
-    def start_predictor(self, probabilities: torch.Tensor) -> None:
-        """Let beta (C,) begin at the share of training replies that hold each content word."""
+    @staticmethod
+    def _start_with_long_memory(gru: nn.GRU, longest: int = 50) -> None:
+        """
+        Let units forget within 2 to ``longest`` words (chrono initialisation, Tallec and Ollivier 2018).
+
+        The predictor reads h_t alone: what began the input must still be in it.
+        """
+        m = gru.hidden_size
         with torch.no_grad():
-            self.predictor.bias.copy_(torch.logit(probabilities.clamp(1e-6, 0.5)))
-            self.predictor.weight.mul_(0.1)
+            for name, bias in gru.named_parameters():
+                if name.startswith("bias_hh"):
+                    bias[m : 2 * m] = torch.empty(m).uniform_(1, longest - 1).log()  # update gate
+
+    @torch.no_grad()
+    def start_predictor(self, shares: torch.Tensor, counts: torch.Tensor) -> None:
+        """
+        Let beta begin where it is calibrated, and a little above that for the input's own words.
+
+        W_c starts as the (untrained) encoder's answer to word c alone: what is spoken of tends to
+        come back in the reply, and learning that for each word apart would take much data.
+
+        :param shares: (C,) share of training replies that hold each content word.
+        :param counts: (V,) occurrences of all words, for what an input looks like.
+        """
+        training = self.training
+        self.eval()
+        words = torch.arange(self.sizes.function_words, self.sizes.vocabulary).unsqueeze(1)
+        alone = torch.cat([self.encoder(some).summary for some in words.split(1024)])  # (C, m)
+        alone = alone - alone.mean(dim=0)
+        typical = torch.multinomial(counts, 128 * 30, replacement=True).view(128, 30)
+        self.predictor.weight.copy_(alone / alone.norm(dim=1, keepdim=True).clamp_min(1e-6))
+        usual = self.predictor.weight @ self.encoder(typical).summary.mean(dim=0)  # (C,)
+        self.predictor.bias.copy_(torch.logit(shares.clamp(1e-6, 0.5)) - usual)
+        self.train(training)
 
     # -- the network -------------------------------------------------------------------------------
 

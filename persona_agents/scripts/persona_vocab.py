@@ -20,7 +20,9 @@ class PersonaVocab(ParlaiScript):
 
     @classmethod
     def setup_args(cls):
-        parser = ParlaiParser(True, True, "Show a DVS2S model's words and the vocabulary of an input")
+        parser = ParlaiParser(
+            True, True, "Show a DVS2S model's words and the vocabulary of an input"
+        )
         group = parser.add_argument_group("Vocabulary")
         group.add_argument("--query", default=None, help="show T for this input")
         group.add_argument(

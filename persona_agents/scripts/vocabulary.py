@@ -28,13 +28,17 @@ def main(opt) -> dict:
         f"{len(agent.dict)} words: {special} special tokens, {len(function)} function words, "
         f"{len(words) - len(function)} content words; {agent.dict.n_replies} training replies"
     )
-    print(f"\nThe {min(shown, len(function))} most frequent function words (part of speech, count):")
+    print(
+        f"\nThe {min(shown, len(function))} most frequent function words (part of speech, count):"
+    )
     print(", ".join(f"{word} ({words[word].tag} {words[word].count})" for word in function[:shown]))
     found = {"words": len(agent.dict), "function_words": function}
     if opt.get("query"):
         found.update(_vocabulary_of(agent, opt))
         chosen = list(found["content_words"].items())
-        print(f"\n|T| = {found['t_size']}. Its {min(shown, len(chosen))} most probable content words:")
+        print(
+            f"\n|T| = {found['t_size']}. Its {min(shown, len(chosen))} most probable content words:"
+        )
         print(", ".join(f"{word} {probability:.3f}" for word, probability in chosen[:shown]))
     return found
 
