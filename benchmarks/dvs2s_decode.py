@@ -2,13 +2,13 @@
 What decoding in a chosen vocabulary costs, against the same network on its full vocabulary.
 
 |V| = 30,000 with 500 function words, |T| = 1,500, hidden size 1024, embeddings of 620, inputs of 15
-words, replies of 10, 15 and 20 words; encoder, T's construction and ParlAI's search included. Both
-sides are one agent with one set of (random) weights; no reply ends early. One thread; processor time
-is taken, which on a busy machine disturbs less than the clock, medians of alternating runs.
+words, replies of 10, 15 and 20 words; encoder, T's construction and search included. Both sides are
+one agent with one set of (random) weights; no reply ends early. One thread; processor time is
+taken, which a busy machine disturbs less than the clock; medians of alternating runs.
 
 In a batch the cost depends on how much the inputs' vocabularies have in common. The predictor here
 has the frequencies of Zipf's law, and its logits differ between inputs by a standard deviation of
---spread; ``--spread inf`` is the worst case of vocabularies that have nothing to do with each other.
+--spread; ``--spread inf`` is the worst case, vocabularies that have nothing to do with each other.
 
     python benchmarks/dvs2s_decode.py [--picture-file curve.png]
 """

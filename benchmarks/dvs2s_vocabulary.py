@@ -1,8 +1,8 @@
 """
 Is the vocabulary chosen? Recall of the gold reply's content words in T, on held-out real dialogues.
 
-T (``--dvs joint`` and ``separate``) is compared with a static list of the same size, the function words
-and the content words of most training replies. The data are those of $PERSONA_AGENTS_DATA
+T (``--dvs joint`` and ``separate``) is compared with a static list of the same size: the function
+words and the content words of most training replies. The data are those of $PERSONA_AGENTS_DATA
 (personachat/ and cpc/), without it the bundled corpora. Each training is a command of its own, some
 minutes of one core; the last command reads what they left in the folder:
 
@@ -11,8 +11,8 @@ minutes of one core; the last command reads what they left in the folder:
     python benchmarks/dvs2s_vocabulary.py FOLDER [--picture-file curve.png]
 
 English: 900 dialogues to train on, tested on the split "test", |T| = |V| / 10. Chinese: the public
-sample of 80 dialogues, tested on the 20 of "valid", since its own test split has only four; there the
-best epoch was selected on the same dialogues.
+sample of 80 dialogues, tested on the 20 of "valid", since its own test split has only four; there
+the best epoch was selected on the same dialogues.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ def recalls(found: dict, which: int, k: int) -> list[float]:
 
 
 def p_value(found: dict) -> float:
-    """Two-sided paired tests of T against the static list: the larger of t-test's and Wilcoxon's."""
+    """Two-sided paired tests, T against the static list: the larger p of t-test and Wilcoxon."""
     from scipy import stats
 
     own, static = (recalls(found, which, found["k"]) for which in (0, 1))
@@ -194,10 +194,12 @@ def report(folder: Path, picture: str | None) -> None:
             )
         for mode in MODES:
             if runs[mode]:
+                different, overlap = (
+                    mean(found[name] for found in runs[mode]) for name in ("different", "overlap")
+                )
                 print(
-                    f"{mode}: T differs in {mean(r['different'] for r in runs[mode]):.0%} of inputs; "
-                    f"two neighbours share {mean(r['overlap'] for r in runs[mode]):.0%} of their "
-                    "content words"
+                    f"{mode}: {different:.0%} of the inputs' T are different ones; two neighbours "
+                    f"share {overlap:.0%} of their content words"
                 )
         curves[language] = curve(runs)
         for name, points in curves[language].items():

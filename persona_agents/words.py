@@ -1,10 +1,10 @@
 """
 A dictionary of words with their parts of speech, function words first.
 
-DVS2S works on words: jieba's in Chinese text, those of ParlAI's ``--dict-tokenizer`` elsewhere. While
-the dictionary is built, every occurrence of a word is tagged, and the majority decides whether it is
-a content word (noun, verb, adjective or adverb). Words that are none of these and occur more than 10
-times are function words. Ids follow this order: special tokens, function words by count, content
+DVS2S works on words: jieba's in Chinese text, those of ParlAI's ``--dict-tokenizer`` elsewhere.
+While the dictionary is built, every occurrence of a word is tagged, and the majority decides
+whether it is a content word (noun, verb, adjective or adverb). Words that are none of these and
+occur more than 10 times are function words. Ids follow this order: special tokens, function words by count, content
 words by count. What is known about words lies beside the ``.dict`` file, in ``.dict.words``.
 """
 

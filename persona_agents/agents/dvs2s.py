@@ -22,8 +22,8 @@ class DVS2SAgent(SmallVocabularySearch, PersonaRecipe, TorchGeneratorAgent):
     """
     A sequence-to-sequence model that picks a small vocabulary T for each input and decodes in it.
 
-    ``--dvs joint`` is the paper's model, ``separate`` learns both parts without joining their losses,
-    ``none`` is the same network on the full vocabulary.
+    ``--dvs joint`` is the paper's model, ``separate`` learns both parts without joining their
+    losses, ``none`` is the same network on the full vocabulary.
     """
 
     OPTIMIZERS = ("adadelta",)
@@ -165,8 +165,8 @@ class DVS2SAgent(SmallVocabularySearch, PersonaRecipe, TorchGeneratorAgent):
         """
         ParlAI's, with T in the reply.
 
-        A reply's ``vocabulary_size`` is |T|; where the gold reply is known, ``missed_words`` are its
-        content words outside T.
+        A reply's ``vocabulary_size`` is |T|; where the gold reply is known, ``missed_words`` are
+        its content words outside T.
         """
         self._measured = self.vocabulary_sizes = None
         output = super().eval_step(batch)

@@ -47,14 +47,15 @@ def add_cmdline_args(parser):
         "--dvs-length-norm",
         type="bool",
         default=True,
-        help="Divide the reward by the reply's length in the gradient of the choice of T and in its "
-        "baseline. False is the exact gradient, with more variance.",
+        help="Divide the reward by the reply's length in the gradient of the choice of T and in "
+        "its baseline. False is the exact gradient, with more variance.",
     )
     group.add_argument(
         "--dvs-pretrain-epochs",
         type=float,
         default=5,
-        help="Epochs on the full vocabulary and the predictor's cross-entropy before joint training.",
+        help="Epochs on the full vocabulary and the predictor's cross-entropy before joint "
+        "training.",
     )
     group.add_argument(
         "--dvs-negatives",

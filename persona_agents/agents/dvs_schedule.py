@@ -60,9 +60,9 @@ class DVSSchedule(LinearSchedule):
     Which phase a training is in, its learning rate and its end.
 
     Phase 2 begins after ``--dvs-pretrain-epochs``. From then on (in a training with one phase: from
-    the start) the validation perplexity of each epoch is compared with that of the epoch before. At
-    the first rise the rate is halved, once; two consecutive rises end the training, which happens at
-    the next training step.
+    the start) the validation perplexity of each epoch is compared with that of the epoch before.
+    At the first rise the rate is halved, once; two consecutive rises end the training, which
+    happens at the next training step.
     """
 
     def __init__(self, optimizer, opt):

@@ -76,7 +76,9 @@ class DVS2S(nn.Module):
     @staticmethod
     def _start_with_long_memory(gru: nn.GRU, longest: int = 50) -> None:
         """
-        Let units forget within 2 to ``longest`` words (chrono initialisation, Tallec and Ollivier 2018).
+        Let units forget within 2 to ``longest`` words.
+
+        Chrono initialisation (Tallec and Ollivier 2018).
 
         The predictor reads h_t alone: what began the input must still be in it.
         """

@@ -43,7 +43,8 @@ def choose_content(
 
     :param logits: (B, C) of beta.
     :param threshold: None for the top K.
-    :return: (B, K) content words in rising order, and a mask (B, K) of those that count, None for all.
+    :return: (B, K) content words in rising order, and a mask (B, K) of those that count, None for
+        all.
     """
     if threshold is None:
         if top_k >= logits.size(1):

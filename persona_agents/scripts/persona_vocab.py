@@ -1,7 +1,7 @@
-"""`parlai persona_vocab`: the words of a DVS2S model, and the vocabulary T that it picks for an input.
+"""`parlai persona_vocab`: the words of a DVS2S model, and the vocabulary T of an input.
 
     parlai persona_vocab -mf models/dvs2s
-    parlai persona_vocab -mf models/dvs2s --query "do you have pets?" --persona "i love my dog|i run"
+    parlai persona_vocab -mf models/dvs2s --query "any pets?" --persona "i love my dog|i run"
 
 It prints how many words the dictionary has and which of them are function words, with part of
 speech and count; with `--query`, the most probable content words of T. The `parlai` command imports
