@@ -95,8 +95,8 @@ def load_config(name: str):
     )
     if config.model_type not in GPT.model_types:
         raise PersonaAgentsError(
-            f"--gpt-model {name}: this is a model of type {config.model_type!r}. Give a GPT-2 or an "
-            "OpenAI GPT, or `none`."
+            f"--gpt-model {name}: this is a model of type {config.model_type!r}. Give a GPT-2 or "
+            "an OpenAI GPT, or `none`."
         )
     unusual = ("scale_attn_by_inverse_layer_idx", "add_cross_attention")
     if not getattr(config, "scale_attn_weights", True) or any(

@@ -32,8 +32,8 @@ class Distractors:
     """
     Replies of other samples of the same split.
 
-    What is drawn depends on a key alone, and on nothing drawn before: a training that is resumed, or
-    divided among workers in another way, draws what it would have drawn.
+    What is drawn depends on a key alone, and on nothing drawn before: a training that is resumed
+    draws what it would have drawn.
 
     :param opt: options that name task and split, which are read at the first draw.
     :param encode: text to the ids of a reply, cut and ended like a label.

@@ -15,8 +15,8 @@ class GPTAgent(ScoringAgent):
     """
     An agent whose sizes, vocabulary and weights are those of ``--gpt-model``.
 
-    Its input is ``<bos> persona <partner> turn <me> turn … <partner> query``. Sub-classes implement
-    ``build_model`` from :meth:`double_heads`.
+    Its input is ``<bos> persona <partner> turn <me> turn … <partner> query``. Sub-classes
+    implement ``build_model`` from :meth:`double_heads`.
     """
 
     SAVED = ("gpt_config", "gpt_weights")

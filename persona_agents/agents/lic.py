@@ -19,8 +19,8 @@ class LICAgent(GPTAgent):
             "--source-lm-weight",
             type=float,
             default=0.5,
-            help="Weight of the auxiliary loss: predicting each word of persona and query from those "
-            "before it. 0 leaves it out.",
+            help="Weight of the auxiliary loss: predicting each word of persona and query from "
+            "those before it. 0 leaves it out.",
         )
         return parser
 

@@ -137,8 +137,8 @@ class GPTGenerator(CopyingModel):
     """
     What the systems built on a GPT share. They copy nothing.
 
-    Their input is one sequence ``<bos> p_1 … p_k <partner> turn <me> turn … <partner> query``, padded
-    on the right; the first speaker token ends the persona.
+    Their input is one sequence ``<bos> p_1 … p_k <partner> turn <me> turn … <partner> query``,
+    padded on the right; the first speaker token ends the persona.
 
     :param transformer: a Hugging Face ``GPT2Model`` or ``OpenAIGPTModel``.
     :param special: ids of the special tokens.

@@ -109,7 +109,7 @@ def lic(weights, shape, persona, query, reply):
 
 
 def source_losses(weights, shape, ids, special):
-    """-log p of each word of a source after the ones before it; special tokens are not asked for."""
+    """-log p of each word of a source after those before it; special tokens are not asked for."""
     if not ids:
         return []
     log_p = scores(weights, shape, run(weights, shape, ids))

@@ -58,7 +58,8 @@ def test_weight_zero_leaves_it_out(make):
 
 def test_a_batch_without_any_source_trains(make):
     agent = make()
-    losses = tiny.train_steps(agent, [[tiny.Sample((), "", "你好。"), tiny.Sample((), "", "好。")]])
+    batch = [tiny.Sample((), "", "你好。"), tiny.Sample((), "", "好。")]
+    losses = tiny.train_steps(agent, [batch])
     assert 0 < losses[0] < 20
 
 
