@@ -289,6 +289,7 @@ def test_server_is_closed_to_others(tmp_path):
 def test_run_ends_with_its_server(tmp_path):
     study = make_study(tmp_path, samples=1)
     with Launch(study) as launch:
+        Reviewer(launch.port, "anna", at_random).ask()  # Mephisto has connected
         (server,) = processes_of(study.folder)
         os.kill(int(server), signal.SIGKILL)
         assert launch.wait() == 0

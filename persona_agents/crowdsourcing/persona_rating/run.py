@@ -104,10 +104,10 @@ def launch(config: DictConfig, say=print) -> dict:
         config = augment_config_from_db(config, db)
         config.mephisto.task.task_name = study.task_name
         with _signals() as stop:
-            return _run(config, db, study, stop, say)
+            return _run(config, db, stop, say)
 
 
-def _run(config, db, study: Study, stop: threading.Event, say) -> dict:
+def _run(config, db, stop: threading.Event, say) -> dict:
     operator = RatingOperator(db)
     try:
         operator.launch_task_run_or_die(config.mephisto)
@@ -128,10 +128,12 @@ def _run(config, db, study: Study, stop: threading.Event, say) -> dict:
 
         patience = config.mephisto.task.no_submission_patience
         reason = operator.serve(stop, patience, report)
+    except ConnectionRefusedError as error:
+        raise LaunchError("The page's server went away while the launch began") from error
     finally:
         # From here on signals only set an event that nobody reads: cleaning up goes to its end.
         operator.close()
-    missing = Ledger(db, study).total_missing()
+    missing = runner.ledger.total_missing()
     say(
         "All ratings are there."
         if not missing
