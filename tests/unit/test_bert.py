@@ -297,12 +297,15 @@ def test_real_bert_is_loaded(minilm, tmp_path):
     ids = agent.batchify(observations).text_vec
     reference = BertModel.from_pretrained(minilm).eval()
     with torch.no_grad():
-        hidden = agent.model.encoder(ids).hidden
+        encoded = agent.model.encoder(ids)
         expected = reference(
             input_ids=ids,
             attention_mask=ids.ne(0).long(),
             token_type_ids=(ids.eq(101).cumsum(1) > 1).long(),
         )[0]
-    real = ids.ne(0)
-    assert torch.allclose(hidden[real], expected[real], atol=1e-5)
-    assert hidden.shape[-1] == 384
+    for source in (encoded.query, encoded.persona):
+        rows, columns = source.word.nonzero(as_tuple=True)
+        assert len(rows) > 4
+        found, position = source.hidden[rows, columns], source.position[rows, columns]
+        assert torch.allclose(found, expected[rows, position], atol=1e-5)
+        assert found.shape[-1] == 384

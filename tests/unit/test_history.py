@@ -94,8 +94,10 @@ class TestLayout:
         assert segments == [0] * 10 + [1] * (len(sequence) - 10)
         encoded = agent.model.encoder(ids)
         words = [t not in ("[CLS]", "[SEP]") for t in sequence]
-        assert encoded.persona[0].tolist() == [w and i < 10 for i, w in enumerate(words)]
-        assert encoded.query[0].tolist() == [w and i >= 10 for i, w in enumerate(words)]
+        persona = [i for i, word in enumerate(words) if word and i < 10]
+        query = [i for i, word in enumerate(words) if word and i >= 10]
+        for source, places in ((encoded.persona, persona), (encoded.query, query)):
+            assert source.position[0][source.word[0]].tolist() == places
 
 
 class TestPersonaIsKept:
