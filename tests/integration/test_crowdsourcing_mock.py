@@ -28,10 +28,8 @@ GOOD = {"fluency": 2, "relevance": 1, "consistency": 0}
 
 class TestPersonaRating(AbstractOneTurnCrowdsourcingTest):
     @pytest.fixture(autouse=True)
-    def setup_and_teardown(self, tmp_path, monkeypatch):
+    def setup_and_teardown(self, tmp_path):
         self.study = make_study(tmp_path, samples=1, systems=["alpha"], reviewers=2)
-        # Mephisto's own operator looks every ten seconds whether it shall end
-        monkeypatch.setattr("mephisto.operations.operator.RUN_STATUS_POLL_TIME", 0.1)
         self._setup()
         yield
         self._teardown()
