@@ -35,6 +35,7 @@ from parlai.core.torch_agent import Batch
 from parlai.scripts.eval_model import setup_args
 
 from benchmarks.common import print_results, result
+from persona_agents.models.dvs2s import DVS2S
 
 V, F, K = 30000, 500, 1000
 LENGTHS = (10, 15, 20)
@@ -61,6 +62,7 @@ def new_agent(spread: float):
     with tempfile.TemporaryDirectory() as folder:
         path = str(Path(folder) / "dict")
         write_dictionary(path)
+        DVS2S.start_predictor = lambda *_: None  # it is drawn below
         agent = create_agent(
             setup_args().parse_kwargs(
                 model="persona_agents:dvs2s",
