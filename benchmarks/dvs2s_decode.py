@@ -79,8 +79,8 @@ def new_agent(spread: float):
         some = model.encoder(torch.randint(4, V, (64, SOURCE))).summary
         scale = (some - some.mean(dim=0)).norm(dim=1).mean()
         torch.nn.init.normal_(model.predictor.weight, std=min(spread, 1.0) / scale)
-        if math.isinf(spread):
-            model.predictor.bias.zero_()
+        shares = agent.dict.reply_shares().clamp(1e-6, 0.5)
+        model.predictor.bias.copy_(torch.logit(shares) * math.isfinite(spread))
     return agent
 
 
