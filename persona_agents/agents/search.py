@@ -13,7 +13,6 @@ import math
 
 import torch
 from parlai.core.torch_generator_agent import GreedySearch
-from parlai.utils.torch import neginf
 
 # Leaving copies encoder states and caches of those that stay: done when this share has finished.
 LEAVE = 0.2
@@ -60,7 +59,7 @@ def next_scores(agent, words, encoded, state):
 
 def greedy(agent, batch, max_ts: int):
     """
-    One greedy reply to each sample of the batch.
+    One greedy reply to each sample of the batch. Like ParlAI's it knows no least length.
 
     :return: as ParlAI's ``_generate``, a list of (ids from [CLS] to [SEP], score, None), and the
         searches.
@@ -76,8 +75,6 @@ def greedy(agent, batch, max_ts: int):
     totals = torch.zeros(n, device=device)
     for step in range(max_ts):
         log_probs, state = next_scores(agent, words, encoded, state)  # (R, V)
-        if step < agent.beam_min_length:
-            log_probs[:, end] = neginf(log_probs.dtype)
         best, word = log_probs.max(dim=1)  # (R,)
         going = unfinished[rows]
         totals[rows] += best * going

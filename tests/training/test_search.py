@@ -80,6 +80,18 @@ def test_equal_to_parlai(trained, name):
     assert len(lengths) > 4, "replies that end at different steps are what this is about"
 
 
+def test_greedy_replies_may_be_empty(trained):
+    """ParlAI's greedy search pays no attention to --beam-min-length, whose default is 1."""
+    agent = tiny.new_agent(model_file=trained, task="cpc:mini", beam_min_length=3)
+    with torch.no_grad():
+        agent.model.generator.bias[agent.END_IDX] += 1e3
+        agent.model.copy.gate.bias += 1e3  # p_gen = 1
+    best, _ = generate(agent, SAMPLES[:5], True, 20)
+    expected, _ = generate(agent, SAMPLES[:5], False, 20)
+    assert_same(best, expected)
+    assert all(words.tolist() == [agent.START_IDX, agent.END_IDX] for words, *_ in best)
+
+
 def test_finished_samples_leave_the_batch(trained, monkeypatch):
     agent = tiny.new_agent(model_file=trained, task="cpc:mini")
     sizes = []
