@@ -139,8 +139,9 @@ def test_a_chinese_font_is_found_by_name(monkeypatch):
 
     from matplotlib import font_manager
 
-    fonts = [SimpleNamespace(name=name) for name in ("DejaVu Sans", "SimHei")]
+    fonts = [SimpleNamespace(name=name, fname=name) for name in ("DejaVu Sans", "SimHei")]
     monkeypatch.setattr(font_manager, "fontManager", SimpleNamespace(ttflist=fonts))
+    monkeypatch.setattr(font_manager, "findSystemFonts", lambda: [])
     assert picture.cjk_font() == "SimHei"
     fonts.pop()
     assert picture.cjk_font() is None
