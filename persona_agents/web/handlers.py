@@ -69,7 +69,7 @@ class Guarded(RequestHandler):
         if names is not None and self.request.host_name.strip("[]").lower() not in names:
             raise Refusal(403, "forbidden", "This server does not answer to that name.")
         origin = self.request.headers.get("Origin")
-        if origin is not None and urlsplit(origin).netloc != self.request.host:
+        if origin is not None and _host_of(origin) != self.request.host:
             raise Refusal(403, "forbidden", "Pages of other sites cannot use this server.")
 
     def write_error(self, status_code, **kwargs):
@@ -79,6 +79,14 @@ class Guarded(RequestHandler):
         message = error.message if refusal else "This could not be answered."
         self.set_header("Content-Type", "application/json; charset=UTF-8")
         self.finish(json.dumps({"error": {"code": code, "message": message}}))
+
+
+def _host_of(origin: str) -> str | None:
+    """Host and port of an Origin header; None for what is no address."""
+    try:
+        return urlsplit(origin).netloc
+    except ValueError:  # such as http://[
+        return None
 
 
 class Page(Guarded):
@@ -91,6 +99,12 @@ class Page(Guarded):
 
 class Files(Guarded, StaticFileHandler):
     """The page's style and scripts."""
+
+    def validate_absolute_path(self, root, absolute_path):
+        try:
+            return super().validate_absolute_path(root, absolute_path)
+        except (OSError, ValueError):  # no name of a file: with a null in it, or too long
+            raise Refusal(404, "not_found", "There is nothing here.") from None
 
 
 class Nothing(Guarded):

@@ -265,6 +265,7 @@ class TestHostileRequests:
             {"Host": "evil.example"},
             {"Host": f"evil.example:{client.port}"},
             {"Origin": "http://evil.example"},
+            {"Origin": "http://["},
             {"Origin": "null"},
         ):
             answer = client.post_raw("chat", body, **headers)
@@ -284,6 +285,8 @@ class TestHostileRequests:
             ("GET", "/static/../server.py", 403),
             ("GET", "/static/%2e%2e/server.py", 403),
             ("GET", "/static/nothing.js", 404),
+            ("GET", "/static/a%00b", 404),
+            ("GET", f"/static/{'a' * 300}", 404),
             ("POST", "/", 405),
         ):
             found, body, _ = client.request(method, path)
