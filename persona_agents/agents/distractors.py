@@ -42,17 +42,19 @@ class Distractors:
     def __init__(self, opt, encode: Callable[[str], list[int]]):
         self.opt, self.encode = opt, encode
         self.pool = None
+        self.different = None  # the replies of the pool as the model reads them
 
     def draw(self, gold: list[int], count: int, key: str) -> list[list[int]]:
         """``count`` different replies, none of them ``gold``."""
         if self.pool is None:
             self.pool = replies_of(self.opt)
         rng = random.Random(key)
-        chosen = []
-        for _ in range(_TRIES * count if self.pool else 0):
+        chosen, seen = [], {tuple(gold)}
+        for _ in range(_TRIES * count if self._may_suffice(gold, count) else 0):
             reply = self.encode(rng.choice(self.pool))
             # compared as the model reads them: two texts may be equal there
-            if reply != gold and reply not in chosen:
+            if tuple(reply) not in seen:
+                seen.add(tuple(reply))
                 chosen.append(reply)
             if len(chosen) == count:
                 return chosen
@@ -61,3 +63,13 @@ class Distractors:
             f"different replies ({len(self.pool)}) to draw distractors from. Lower the option; 1 "
             "leaves the choice among replies out."
         )
+
+    def _may_suffice(self, gold: list[int], count: int) -> bool:
+        """Whether the pool can hold ``count`` replies; reads it whole only where that is in doubt."""
+        if count > len(self.pool):
+            return False
+        if 10 * count > len(self.pool):
+            if self.different is None:
+                self.different = {tuple(self.encode(text)) for text in self.pool}
+            return len(self.different - {tuple(gold)}) >= count
+        return True

@@ -93,6 +93,18 @@ class TestDraw:
         with pytest.raises(PersonaAgentsError, match="--n-candidates 3: .* too few different"):
             draws(pool).draw([*"abc."], 2, "key")
 
+    @pytest.mark.parametrize("count", [80, 2_000_000])
+    def test_too_few_replies_are_seen_before_drawing(self, count):
+        """With one draw after another the greater number would take minutes."""
+        made, encoded = draws(self.POOL), []
+        encode = made.encode
+        made.encode = lambda text: encoded.append(text) or encode(text)
+        for number in range(3):
+            with pytest.raises(PersonaAgentsError, match="too few different"):
+                made.draw([*"ab1."], count, str(number))
+        assert len(encoded) <= len(self.POOL)
+        assert len(made.draw([*"ab1."], 79, "key")) == 79
+
 
 def texts(agent, batch):
     """Texts of the distractors (B, N - 1) that a batch is trained with."""
