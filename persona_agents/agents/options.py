@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 
 from parlai.core.build_data import modelzoo_path
@@ -9,6 +10,7 @@ from parlai.core.loader import load_agent_module
 
 from persona_agents.agents.workers import refuse_sharding
 from persona_agents.errors import PersonaAgentsError
+from persona_agents.metrics.scorer import OUTPUTS
 
 # ParlAI's options that would take the persona apart or change BERT's vocabulary.
 UNUSABLE = (
@@ -18,7 +20,10 @@ UNUSABLE = (
     "history_add_global_end_token",
     "special_tok_lst",
 )
-WITHOUT_REPLIES = ("ppl", "char_ppl", "loss", "token_acc", "token_em")
+WITHOUT_REPLIES = {
+    *("ppl", "char_ppl", "loss", "token_acc", "token_em"),
+    *("ppl_full", "t_recall", "t_size", "predictor_loss", "reward"),  # dvs2s
+}
 
 
 def check(opt, optimizers=("adamw",)) -> None:
@@ -42,14 +47,25 @@ def check(opt, optimizers=("adamw",)) -> None:
             _refuse(name, f"{opt[name]}: must be between 0 and 1.")
     if opt.get("update_freq", 1) < 1:
         _refuse("update_freq", f"{opt['update_freq']}: must be at least 1.")
+    for name in ("learningrate", "pretrained_lr"):
+        if not 0 <= (opt.get(name) or 0) < math.inf:
+            _refuse(name, f"{opt[name]}: must be a number that is not negative.")
+    _check_validation_metric(opt)
+    _check_files(opt)
+
+
+def _check_validation_metric(opt) -> None:
     metric = opt.get("validation_metric", "ppl")
-    if metric not in WITHOUT_REPLIES and opt.get("validation_generate") is False:
+    name = metric.rsplit("/", 1)[-1]  # of several tasks: TASK/ppl
+    outputs = OUTPUTS.get(name, (name,))
+    if name not in outputs:
+        _refuse("validation_metric", f"{metric}: name one of its values, {', '.join(outputs)}.")
+    if name not in WITHOUT_REPLIES and opt.get("validation_generate") is False:
         _refuse(
             "validation_metric",
             f"{metric} may need replies, which validation does not generate by default: add "
             "--validation-generate true, or use --validation-metric ppl.",
         )
-    _check_files(opt)
 
 
 def check_sizes(opt, *names) -> None:

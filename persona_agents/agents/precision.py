@@ -25,6 +25,11 @@ def add_cmdline_args(group) -> None:
     )
 
 
+def device_of(opt) -> str:
+    """Where the agent runs, 'cuda' or 'cpu'."""
+    return "cuda" if torch.cuda.is_available() and not opt.get("no_cuda") else "cpu"
+
+
 def choose(opt, device: str) -> torch.dtype | None:
     """
     The type to compute in, None for that of the weights.

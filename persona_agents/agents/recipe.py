@@ -97,7 +97,7 @@ class PersonaRecipe:
             self.check_options(opt)
             if opt.get("seed") is not None:  # in every command, so that sampling repeats too
                 seed(opt["seed"])
-            device = "cuda" if torch.cuda.is_available() and not opt.get("no_cuda") else "cpu"
+            device = precision.device_of(opt)
             self.precision = precision.Precision(precision.choose(opt, device), device)
         else:
             self.precision = shared["precision"]
@@ -131,6 +131,7 @@ class PersonaRecipe:
     def check_options(cls, opt) -> None:
         """Raise PersonaAgentsError for options that cannot be, before anything is built."""
         options.check(opt, cls.OPTIMIZERS)
+        precision.choose(opt, precision.device_of(opt))
 
     def pretrained_parameters(self) -> list[nn.Parameter]:
         """Parameters that learn at ``--pretrained-lr``."""
