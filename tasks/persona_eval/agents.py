@@ -16,7 +16,8 @@ from parlai.core.teachers import Teacher, create_task_agent_from_taskname
 from persona_agents.errors import PersonaAgentsError
 from persona_agents.metrics import options, reports
 
-PREFIX = "persona_eval:"
+NAME = "persona_eval"
+PREFIX = f"{NAME}:"
 
 
 def inner_task(task: str) -> str:
@@ -26,6 +27,8 @@ def inner_task(task: str) -> str:
         raise PersonaAgentsError(
             f"-t {task}: name the task to be evaluated, for instance -t persona_eval:convai2."
         )
+    if inner.split(":")[0] == NAME:
+        raise PersonaAgentsError(f"-t {task}: {NAME} stands there twice; once is enough.")
     return inner
 
 

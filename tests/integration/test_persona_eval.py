@@ -159,6 +159,14 @@ def test_no_task_is_named():
         create_task_agent_from_taskname({"task": "persona_eval", "datatype": "valid"})
 
 
+@pytest.mark.parametrize(
+    "task", ["persona_eval:persona_eval:cpc:mini", "persona_eval:persona_eval"]
+)
+def test_stands_there_twice(task):
+    with pytest.raises(PersonaAgentsError, match=f"-t {task}: persona_eval stands there twice"):
+        ParlaiParser().parse_args(["-t", task])
+
+
 def test_wrong_metric(datapath):  # noqa: F811
     with pytest.raises(PersonaAgentsError, match="p_covr.*p_cover"):
         create_task_agent_from_taskname(options("persona_eval:convai2", datapath, "p_covr"))
