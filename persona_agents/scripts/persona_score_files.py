@@ -44,7 +44,7 @@ def read_replies(path: str, references=None, personas=None, queries=None) -> lis
     for number, line in _lines(path):
         if line.strip():
             try:
-                replies += _from_json(line)
+                replies += map(_writable, _from_json(line))
             except _BadLine as error:
                 raise PersonaAgentsError(f"{path}, line {number}: {error}.") from None
     if not replies:
@@ -96,6 +96,8 @@ def _from_json(line: str) -> list[Reply]:
         data = json.loads(line)
     except ValueError as error:
         raise _BadLine(f"no JSON ({error})") from None
+    except RecursionError:
+        raise _BadLine("JSON that is nested too deeply") from None
     if not isinstance(data, dict):
         raise _BadLine("no JSON object")
     if "dialog" in data:
@@ -131,10 +133,36 @@ def _from_log(dialog) -> Iterator[Reply]:
                 "the model's message has no text; was the evaluation run with --skip-generation "
                 "true, or --log-keep-fields without text?"
             )
+        if not isinstance(asked.get("text") or "", str):
+            raise _BadLine("'text' of the task's message is no text")
+        turn = parse_turn(asked.get("text") or "")
+        if not turn.persona and not _is_personas(asked.get("personas")):
+            raise _BadLine("'personas' is neither a text nor two lists of texts")
         persona = persona_of(asked) or persona
-        labels = asked.get("eval_labels") or asked.get("labels") or ()
-        query = parse_turn(asked.get("text") or "").query
-        yield Reply(answered["text"], labels, persona, query)
+        key = "eval_labels" if asked.get("eval_labels") else "labels"
+        labels = _texts(asked, key) if asked.get(key) else ()
+        yield Reply(answered["text"], labels, persona, turn.query)
+
+
+def _is_personas(value) -> bool:
+    """Whether :func:`persona_of` can read a message's field `personas`."""
+    if not value or isinstance(value, str):
+        return True
+    mine = value[-1] if isinstance(value, list) else None
+    return isinstance(mine, list) and all(isinstance(sentence, str) for sentence in mine)
+
+
+def _writable(reply: Reply) -> Reply:
+    r"""The reply, if all its texts are Unicode: JSON can say "\ud83d", half a character, alone."""
+    for text in (reply.text, *reply.references, *reply.persona, reply.query):
+        try:
+            text.encode("utf-8")
+        except UnicodeEncodeError:
+            raise _BadLine(
+                f"{ascii(text)} holds half of a surrogate pair, which is no character; write the "
+                "whole character, or leave it out"
+            ) from None
+    return reply
 
 
 def align(first: Sequence[Reply], second: Sequence[Reply], path: str) -> list[Reply]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import sys
 from collections.abc import Sequence
 
@@ -31,6 +32,7 @@ def main(opt) -> dict:
             "--metrics char_ppl needs the losses of a model, which no file of replies has: use "
             "parlai eval_model."
         )
+    _keep_inputs(opt)
     beside = [opt.get(option) for option in ("references", "personas", "queries")]
     files = {"first": opt["replies"]}
     systems = {"first": read_replies(opt["replies"], *beside)}
@@ -66,6 +68,17 @@ def main(opt) -> dict:
     if opt.get("json_file"):
         write_json(result, opt["json_file"])
     return result
+
+
+def _keep_inputs(opt) -> None:
+    """Raise if the scores would be written over a file that is read."""
+    for option in ("replies", "compare", "references", "personas", "queries"):
+        given, target = opt.get(option), opt.get("json_file")
+        if given and target and os.path.realpath(given) == os.path.realpath(target):
+            raise PersonaAgentsError(
+                f"--json-file {target} is the file of --{option}, which would be lost: name "
+                "another file."
+            )
 
 
 def language_of(replies: Sequence[Reply]) -> str:

@@ -90,6 +90,10 @@ def test_plain_text_needs_no_model(tmp_path, capsys):
         (("--replies", "a.txt", "--metrics", "char_ppl"), "parlai eval_model"),
         (("--replies", "a.txt", "--metrics", ","), "names no metric"),
         (("--replies", "a.txt", "--metrics", "length", "--json-file", "no/x.json"), "no/x.json"),
+        (
+            ("--replies", "a.txt", "--json-file", "./a.txt"),
+            "--json-file ./a.txt is the file of --rep",
+        ),
     ],
 )
 def test_mistakes(tmp_path, monkeypatch, arguments, match):

@@ -25,6 +25,11 @@ def plain(replies) -> list[tuple]:
     return [(r.text, r.references, r.persona, r.query) for r in replies]
 
 
+def turn(**asked) -> dict:
+    """A log's line with one message of the task."""
+    return {"dialog": [[asked, {"text": "fine"}]]}
+
+
 LOG = [
     [
         {"text": "your persona: i ski\nyour persona: i sew\nhi", "eval_labels": ["hello", "hey"]},
@@ -44,6 +49,16 @@ class TestForms:
             ("", ("this",), ("i ski", "i sew"), "what ?"),
             ("你好！", (), (), "你好"),
         ]
+
+    def test_label_that_is_a_text(self, write):
+        """It is one reference, not one for each of its characters."""
+        path = write("log.jsonl", turn(text="hi", labels="hey"), turn(text="hi", eval_labels="ho"))
+        assert [reply.references for reply in read_replies(path)] == [("hey",), ("ho",)]
+
+    def test_personas_beside_the_text(self, write):
+        own, other = [["a"], ["i ski", "i sew"]], "your persona: i row"
+        path = write("log.jsonl", turn(text="hi", personas=own), turn(text="hi", personas=other))
+        assert [r.persona for r in read_replies(path)] == [("i ski", "i sew"), ("i row",)]
 
     def test_json_lines(self, write):
         path = write(
@@ -86,6 +101,15 @@ class TestForms:
         ({"dialog": [[{"text": "a"}]]}, "line 2: 'dialog' is no list of pairs"),
         ({"dialog": "x"}, "line 2: 'dialog' is no list of pairs"),
         ({"dialog": [[{"text": "a"}, {"id": "m"}]]}, "line 2: .*no text.*skip-generation"),
+        (r'{"reply": "hi \ud83d"}', r"line 2: 'hi \\ud83d' holds half of a surrogate pair"),
+        (r'{"reply": "hi", "persona": ["\udc00"]}', "line 2: .*surrogate pair"),
+        ('{"reply": ' + "[" * 100_000, "line 2: JSON that is nested too deeply"),
+        (turn(text=5), "line 2: 'text' of the task's message is no text"),
+        (turn(text="a", personas=5), "line 2: 'personas' is neither"),
+        (turn(text="a", personas=["i ski", "i sew"]), "line 2: 'personas' is neither"),
+        (turn(text="a", personas=[[1], [2]]), "line 2: 'personas' is neither"),
+        (turn(text="a", labels=5), "line 2: 'labels' is neither"),
+        (turn(text="a", eval_labels=[5]), "line 2: 'eval_labels' is neither"),
     ],
 )
 def test_bad_lines(write, line, match):
