@@ -75,8 +75,7 @@ def of_log(agent, path: str) -> list[dict]:
             text = asked.get("text") or ""
             observation = agent.observe(Message(id="user", text=text, episode_done=False))
             # the pieces that were generated, which may differ from those of the text
-            tokens = [t["token"] for t in (answer.get("provenance") or {}).get("tokens", [])]
-            reply = answer.get("text") or ""
+            reply, *tokens = _texts_of(answer)
             if tokens and all(token in agent.dict for token in tokens):
                 tokens.pop()  # the end
             else:
@@ -92,7 +91,8 @@ def of_log(agent, path: str) -> list[dict]:
 def read_log(path: str) -> list[list[tuple[dict, dict]]]:
     """The dialogues of a log in ParlAI's conversations format: pairs of message and answer."""
     try:
-        lines = Path(path).read_text(encoding="utf-8").splitlines()
+        # not splitlines(), for which U+2028 and others, which JSON may hold, end a line too
+        lines = Path(path).read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise PersonaAgentsError(f"--log-file {path} cannot be read: {error}.") from None
     dialogues = []
@@ -101,15 +101,21 @@ def read_log(path: str) -> list[list[tuple[dict, dict]]]:
             continue
         try:
             pairs = [(turn[0], turn[1]) for turn in json.loads(line)["dialog"]]
-            if not all(isinstance(act, dict) for pair in pairs for act in pair):
-                raise TypeError
-        except (ValueError, KeyError, TypeError, IndexError):
+            for text in (text for pair in pairs for act in pair for text in _texts_of(act)):
+                text.encode("utf-8")  # fails for what is no text, and for half a character
+        except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError):
             raise PersonaAgentsError(
                 f"--log-file {path}, line {number}: this is no dialogue as ParlAI logs it in its "
                 "conversations format, in pairs of message and answer."
             ) from None
         dialogues.append(pairs)
     return dialogues
+
+
+def _texts_of(act: dict) -> list[str]:
+    """The text of a logged message, and the word pieces of its provenance if it has one."""
+    provenance = act.get("provenance") or {}
+    return [act.get("text") or "", *(piece["token"] for piece in provenance.get("tokens", []))]
 
 
 def write(replies: list[dict], folder: str) -> None:

@@ -85,6 +85,17 @@ class TestWhatIsExplained:
             copied = [s for s in reply["provenance"]["spans"] if s["from"] == "persona"]
             assert max(span["share"] for span in copied) > 0.9
 
+    def test_a_log_with_line_separators_in_a_text(self, explain, tmp_path):
+        """JSON may hold U+2028 as it stands; only a line feed ends a line of the log."""
+        text = "where\u2028do you\x85live?"
+        turns = [
+            [{"text": f"your persona: i live in rome.\n{text}"}, {"text": "my home is in rome."}]
+        ]
+        line = json.dumps({"dialog": turns}, ensure_ascii=False)
+        (tmp_path / "log").write_text(f"{line}\n{line}\n", encoding="utf-8")
+        replies, page, _ = explain(log_file=str(tmp_path / "log"))
+        assert len(replies) == 2 and page.count("<section>") == 2
+
     def test_the_page_needs_nothing_else(self, explain):
         hostile = 'i live in <script>alert("x")</script>.'
         _, page, _ = explain(persona=hostile, query="<img src=x onerror=alert(1)>")
@@ -128,7 +139,20 @@ class TestErrors:
             explain(model_file=str(tmp_path / "model"), query="hi")
 
     @pytest.mark.parametrize(
-        "line", ['{"dialog": [[{"text": "hi"}]]}', "[1]", "{", '{"dialog": [["a", "b"]]}', ""]
+        "line",
+        [
+            '{"dialog": [[{"text": "hi"}]]}',
+            "[1]",
+            "{",
+            '{"dialog": [["a", "b"]]}',
+            '{"dialog": [[{"text": 1}, {"text": "hello"}]]}',
+            '{"dialog": [[{"text": "hi"}, {"text": 1}]]}',
+            '{"dialog": [[{"text": "hi"}, {"text": "\\ud800"}]]}',
+            '{"dialog": [[{"text": "hi"}, {"text": "hello", "provenance": 1}]]}',
+            '{"dialog": [[{"text": "hi"}, {"text": "hello", "provenance": {"tokens": [1]}}]]}',
+            '{"dialog": ' + "[" * 100_000,
+            "",
+        ],
     )
     def test_logs(self, explain, tmp_path, line):
         good = json.dumps({"dialog": [[{"text": "hi"}, {"text": "hello"}]]})
