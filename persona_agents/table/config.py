@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import re
 from dataclasses import dataclass, field
 
 from persona_agents import AGENTS
 from persona_agents.errors import PersonaAgentsError
+from persona_agents.table.loading import join, load
 
 # Shown by `parlai persona_table --help` and in the README.
 SCHEMA = """\
@@ -59,6 +59,9 @@ ANCHORS = ("gold", "shuffled gold", "echoed persona", "constant reply")
 CONSTANT = {"zh": "我不知道。", "en": "i do not know ."}
 IN_A_JOB = ("swapped", "done", "logs")  # folders of a job beside its test sets
 BUDGETS = ("examples", "steps", "epochs")
+MOST_SEED = 2**32 - 1  # numpy takes no other
+MOST_BUDGET = 10**12
+MOST_THREADS = 1024  # more than a machine has; OpenMP fails at some number
 # options that would break what the table is about: seeds, budgets, what is trained and where it lies
 SET_BY_THE_TABLE = {
     *("task", "t", "model", "m", "model_file", "mf", "init_opt", "o", "datatype", "dt", "seed"),
@@ -143,10 +146,10 @@ class Reader:
             raise self.error(key, f"a mapping is wanted here, not {_show(value)}")
         for name in value:
             if not isinstance(name, str):
-                raise self.error(_join(key, name), "a name is wanted here; put it in quotes")
+                raise self.error(join(key, name), "a name is wanted here; put it in quotes")
             if allowed is not None and name not in allowed:
                 raise self.error(
-                    _join(key, name), f"there is no such key. Known: {', '.join(allowed)}"
+                    join(key, name), f"there is no such key. Known: {', '.join(allowed)}"
                 )
         return value
 
@@ -168,17 +171,17 @@ class Reader:
             return default
         if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
             wanted = {bool: "true or false", int: "a whole number", str: "a text"}[kind]
-            raise self.error(_join(key, name), f"{wanted} is wanted here, not {_show(value)}")
+            raise self.error(join(key, name), f"{wanted} is wanted here, not {_show(value)}")
         return value
 
     def options(self, value, key: str) -> Options:
         """Options as texts for the command line; null stays None."""
         found = {}
         for name, given in self.mapping(value, key).items():
-            place = _join(key, name)
+            place = join(key, name)
             if not re.fullmatch(r"[A-Za-z][\w-]*", name):
                 raise self.error(place, "this is no option's name; write it without dashes before")
-            if isinstance(given, (dict, list)):
+            if not isinstance(given, (str, int, float, type(None))):  # a list, a date, ...
                 raise self.error(place, f"one value is wanted here, not {_show(given)}")
             if isinstance(given, bool):
                 given = str(given).lower()
@@ -194,6 +197,8 @@ class Reader:
             raise self.error(
                 key, f"a list of different whole numbers is wanted, not {_show(value)}"
             )
+        if max(value) > MOST_SEED:
+            raise self.error(key, f"a seed is at most {MOST_SEED}, not {_show(max(value))}")
         return tuple(value)
 
     def budget(self, value, key: str) -> dict:
@@ -205,7 +210,11 @@ class Reader:
         kinds = (int, float) if name == "epochs" else (int,)
         if isinstance(amount, bool) or not isinstance(amount, kinds) or not amount > 0:
             wanted = "a number" if name == "epochs" else "a whole number"
-            raise self.error(_join(key, name), f"{wanted} above 0 is wanted, not {_show(amount)}")
+            raise self.error(join(key, name), f"{wanted} above 0 is wanted, not {_show(amount)}")
+        if amount > MOST_BUDGET:
+            raise self.error(
+                join(key, name), f"at most {MOST_BUDGET} is possible, not {_show(amount)}"
+            )
         return dict(value)
 
 
@@ -214,66 +223,9 @@ def _show(value) -> str:
     return text if len(text) < 60 else text[:57] + "..."
 
 
-def _join(key: str, name) -> str:
-    return f"{key}.{name}" if key else str(name)
-
-
-def _load(path: str):
-    """The YAML file as plain data, with variables of the environment put in."""
-    import yaml
-
-    try:
-        with open(path, encoding="utf-8") as file:
-            data = yaml.load(file, Loader=_unique_keys(yaml))
-    except OSError as error:
-        raise PersonaAgentsError(f"{path}: {error.strerror}.") from None
-    except UnicodeDecodeError:
-        raise PersonaAgentsError(f"{path}: this is no UTF-8 text.") from None
-    except yaml.YAMLError as error:
-        reason = " ".join(str(error).split())
-        raise PersonaAgentsError(f"{path}: this is no valid YAML. {reason}") from None
-    return _with_variables(data, path, "")
-
-
-def _unique_keys(yaml):
-    """A loader for which a key that stands twice is an error, where YAML silently takes the last."""
-
-    class Loader(yaml.SafeLoader):
-        def construct_mapping(self, node, deep=False):
-            seen = set()
-            for key, _ in node.value:
-                name = key.value
-                if isinstance(name, str) and name in seen:
-                    raise yaml.constructor.ConstructorError(
-                        None, None, f"the key {name!r} stands twice", key.start_mark
-                    )
-                seen.add(name if isinstance(name, str) else id(key))
-            return super().construct_mapping(node, deep)
-
-    return Loader
-
-
-def _with_variables(value, path: str, key: str):
-    if isinstance(value, dict):
-        return {k: _with_variables(v, path, _join(key, k)) for k, v in value.items()}
-    if isinstance(value, list):
-        return [_with_variables(v, path, key) for v in value]
-    if not isinstance(value, str):
-        return value
-
-    def replace(match):
-        if match[1] not in os.environ:
-            raise PersonaAgentsError(
-                f"{path}: {key}: the environment variable {match[1]} is not set."
-            )
-        return os.environ[match[1]]
-
-    return re.sub(r"\$\{(\w+)\}", replace, value)
-
-
 def read(path: str) -> Config:
     """Read a table's YAML file; raises PersonaAgentsError naming file and key."""
-    reader, data = Reader(path), _load(path)
+    reader, data = Reader(path), load(path)
     if not isinstance(data, dict):
         raise reader.error("", "a mapping with the keys tasks and systems is wanted")
     allowed = re.findall(r"^  (\w+):", SCHEMA, re.MULTILINE)
@@ -307,7 +259,7 @@ def read(path: str) -> Config:
         constant_reply=reader.value(top, "", "constant_reply", str, None),
         swapped_personas=reader.value(top, "", "swapped_personas", bool, True),
         samples=_samples(reader, top.get("samples", 5)),
-        threads=_positive(reader, top, "threads", 1),
+        threads=_threads(reader, top),
         keep_models=reader.value(top, "", "keep_models", bool, True),
         resolved=data,
     )
@@ -317,7 +269,7 @@ SYSTEM_KEYS = ("model", "preset", "options", "seeds", "budget", "train", "label"
 
 
 def _system(reader: Reader, name: str, value, key: str, kind: str, seeds, budget) -> System:
-    place = _join(key, name)
+    place = join(key, name)
     given = reader.mapping(value, place, SYSTEM_KEYS)
     model = reader.value(given, place, "model", str, None)
     preset = reader.value(given, place, "preset", str, None)
@@ -360,7 +312,7 @@ def _reject_clashes(reader: Reader, key: str, names, taken=()) -> None:
     for name in names:
         if slug(name) in places:
             other = places[slug(name)]
-            raise reader.error(_join(key, name), f"too much like {other}; choose another name")
+            raise reader.error(join(key, name), f"too much like {other}; choose another name")
         places[slug(name)] = name
 
 
@@ -394,8 +346,10 @@ def _samples(reader: Reader, value):
     raise reader.error("samples", f"a whole number or a list of them is wanted, not {_show(value)}")
 
 
-def _positive(reader: Reader, top: dict, name: str, default: int) -> int:
-    value = reader.value(top, "", name, int, default)
-    if value < 1:
-        raise reader.error(name, f"a number above 0 is wanted, not {value}")
+def _threads(reader: Reader, top: dict) -> int:
+    value = reader.value(top, "", "threads", int, 1)
+    if not 1 <= value <= MOST_THREADS:
+        raise reader.error(
+            "threads", f"a number above 0 and up to {MOST_THREADS} is wanted, not {_show(value)}"
+        )
     return value

@@ -150,6 +150,25 @@ BAD = {
     ),
     "tasks alike": (GOOD.replace("[cpc]", "['cpc:mini', cpc_mini]"), "tasks.cpc_mini: too much like"),
     "two tasks": (GOOD.replace("[cpc]", "['cpc,msc']"), "tasks.cpc,msc: one task"),
+    "no such date": (
+        GOOD + "constant_reply: 2024-02-30\n",
+        "day is out of range for month; a text stands in quotes",
+    ),
+    "an alias within itself": (GOOD.replace("[hcm]", "&s {hcm: *s}"), "an alias (*) stands within"),
+    "nested deeply": (GOOD + "options: " + "[" * 5000 + "\n", "nested too deeply"),
+    "option that is a date": (GOOD + "options: {a: 2024-02-20}\n", "options.a: one value"),
+    "large seed": (GOOD + "seeds: [1, 4294967296]\n", "seeds: a seed is at most 4294967295"),
+    "large seed of a system": (
+        GOOD.replace("[hcm]", "{hcm: {seeds: [4294967296]}}"),
+        "systems.hcm.seeds: a seed is at most",
+    ),
+    "endless epochs": (GOOD.replace("steps: 10", "epochs: .inf"), "budget.epochs: at most"),
+    "epochs that are none": (
+        GOOD.replace("steps: 10", "epochs: .nan"),
+        "budget.epochs: a number above 0",
+    ),
+    "many steps": (GOOD.replace("10", "1" + "0" * 400), "budget.steps: at most"),
+    "many threads": (GOOD + "threads: 1000000\n", "threads: a number above 0 and up to 1024"),
     "key that is a number": (GOOD + "1: 2\n", "1: a name is wanted"),
 }  # fmt: skip
 
