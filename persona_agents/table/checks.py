@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from persona_agents.table import plan
-from persona_agents.table.commands import parse
+from persona_agents.table.commands import check_sizes, parse
 from persona_agents.table.config import Config
 
 
@@ -23,4 +23,5 @@ def check(config: Config, jobs) -> None:
             if "-mf" in arguments and name == "eval_model":
                 # the model is not there yet, and its options are known by its agent alone
                 arguments = plan.agent(job.system, job.task) + arguments
-            parse(scripts[name], arguments, plan.place(config, job.task, job.system, step.name))
+            where = plan.place(config, job.task, job.system, step.name)
+            check_sizes(parse(scripts[name], arguments, where), where)

@@ -25,3 +25,10 @@ def parse(script, arguments, where: str):
     except Exception as error:  # noqa: BLE001 - whatever the import of an agent or task raises
         reason = f"{type(error).__name__}: {error}"
     raise PersonaAgentsError(f"{where}: {reason.strip()}")
+
+
+def check_sizes(opt, where: str) -> None:
+    """Raise PersonaAgentsError for a batch of no samples, or an update of no batches."""
+    for name in ("batchsize", "update_freq"):
+        if opt.get(name) is not None and opt[name] < 1:
+            raise PersonaAgentsError(f"{where}: {name} {opt[name]}: must be at least 1.")

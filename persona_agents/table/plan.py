@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from persona_agents.table import anchors
-from persona_agents.table.commands import parse
+from persona_agents.table.commands import check_sizes, parse
 from persona_agents.table.config import Config, Options, System, Task, TestSet, slug
 from persona_agents.text import task_language
 
@@ -171,7 +171,8 @@ def _steps(examples: int, arguments: list[str], where: str) -> int:
     from parlai.scripts.train_model import TrainModel
 
     opt = parse(TrainModel, arguments[1:], where)  # an agent and a preset have their own batch size
-    return -(-examples // (opt["batchsize"] * opt["update_freq"]))
+    check_sizes(opt, where)
+    return -(-examples // (opt["batchsize"] * opt.get("update_freq", 1)))
 
 
 def _evaluation(

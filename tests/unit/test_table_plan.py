@@ -177,6 +177,24 @@ class TestCheck:
         message = str(error.value)
         assert where in message and reason in message and "\n" not in message
 
+    @pytest.mark.parametrize(
+        "text, reason",
+        [
+            ("budget: {examples: 9}\noptions: {batchsize: 0}", "systems.hcm (train.*batchsize 0"),
+            ("budget: {examples: 9}\noptions: {update_freq: -1}", "systems.hcm (.*update_freq -1"),
+            ("budget: {steps: 1}\noptions: {batchsize: -4}", "systems.hcm (train.*batchsize -4"),
+            (
+                "budget: {steps: 1}\nevaluation: {batchsize: 0}",
+                "systems.hcm (test set.*batchsize 0",
+            ),
+        ],
+    )
+    def test_no_batch(self, jobs, text, reason):
+        with pytest.raises(PersonaAgentsError, match=reason.replace("(", r"\(")) as error:
+            found = jobs(SMALL + text)
+            checks.check(jobs.config, found)
+        assert "table.yml: " in str(error.value) and "at least 1" in str(error.value)
+
     def test_commands_that_can(self, jobs):
         found = jobs(
             SMALL + "budget: {steps: 1}\nevaluation: {beam_size: 2, inference: beam}\nanchors: true"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import subprocess
@@ -14,7 +15,7 @@ from conftest import ROOT, subprocess_environment
 
 from persona_agents.errors import PersonaAgentsError
 from persona_agents.table import config, plan
-from persona_agents.table.files import read_json
+from persona_agents.table.files import read_json, write_json
 from persona_agents.table.runner import Runner, last_lines, locked
 
 # Stands for `python -m parlai`: writes down its call, then does what the options ask for.
@@ -96,6 +97,27 @@ def test_all_steps_in_order_and_never_twice(table):
     assert not (job / "model.checkpoint").exists(), "it is for trainings that are gone on with"
     assert "train_model" in read_json(job / "job.json")["commands"]["train"]
     assert not table.run().failures and table.calls() == calls
+
+
+def test_a_damaged_marker_is_named(table):
+    table.run()
+    marker = table.folder / "cpc_mini" / "a" / "seed1" / "done" / "train.json"
+    marker.write_text('{"command": "tr', encoding="utf-8")
+    with pytest.raises(PersonaAgentsError, match="a/seed1/done/train.json is damaged: .*Remove"):
+        table.run()
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b"\xff", b"[" * 100_000], ids=range(4))
+def test_damaged_json(tmp_path, content):
+    (tmp_path / "x.json").write_bytes(content)
+    with pytest.raises(PersonaAgentsError, match="x.json is damaged"):
+        read_json(tmp_path / "x.json")
+
+
+def test_json_has_null_for_what_is_no_finite_number(tmp_path):
+    path = tmp_path / "x.json"
+    write_json(path, {"a": [math.nan, (1.5, -math.inf)], "b": {"c": math.inf}, "d": "NaN", "e": 10})
+    assert read_json(path) == {"a": [None, [1.5, None]], "b": {"c": None}, "d": "NaN", "e": 10}
 
 
 def test_a_new_system_is_added(table):
