@@ -88,12 +88,15 @@ def prepare(
         },
         "items": key,
     }
-    output.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=output.parent, prefix=f".{output.name}-") as folder:
-        new = Path(folder) / "study"
-        write_json(new / "key.json", content_key)
-        write_json(new / "items.json", content)
-        shutil.move(str(new), str(output))
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=output.parent, prefix=f".{output.name}-") as folder:
+            new = Path(folder) / "study"
+            write_json(new / "key.json", content_key)
+            write_json(new / "items.json", content)
+            shutil.move(str(new), str(output))
+    except OSError as error:
+        raise StudyError(f"{output} cannot be made: {error}") from None
     return {
         "items": len(items),
         "samples": samples,

@@ -186,6 +186,25 @@ def test_refused_before_anything_is_written(systems, tmp_path, options, message)
     assert sorted(tmp_path.iterdir()) == before
 
 
+@pytest.mark.parametrize("study", ["file", "file/study", "file/deep/study"])
+def test_folder_below_a_file(systems, tmp_path, study):
+    (tmp_path / "file").write_text("mine", encoding="utf-8")
+    with pytest.raises(StudyError, match="file.* (exists already|cannot be made)"):
+        prepare(systems, tmp_path / study, samples=2)
+    assert (tmp_path / "file").read_text(encoding="utf-8") == "mine"
+
+
+@pytest.mark.parametrize("field", ["reply", "query"])
+def test_lone_surrogates(tmp_path, field):
+    file = tmp_path / "x.jsonl"
+    lines = [json.dumps(entry(0, "x")), json.dumps({**entry(1, "x"), field: "a\ud800"})]
+    file.write_text("\n".join(lines), encoding="utf-8")
+    before = sorted(tmp_path.iterdir())
+    with pytest.raises(PersonaAgentsError, match=r"x\.jsonl, line 2: .*surrogate"):
+        prepare({"x": file}, tmp_path / "study", samples=1)
+    assert sorted(tmp_path.iterdir()) == before
+
+
 def test_missing_gold_and_existing_folder(write, systems, tmp_path):
     file = write("x.jsonl", [entry(n, "x", references=[]) for n in range(3)])
     with pytest.raises(RepliesError, match="--gold: no file has a gold reply"):
