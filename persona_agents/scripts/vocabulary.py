@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import torch
 from parlai.core.agents import create_agent
+from parlai.core.build_data import modelzoo_path
 from parlai.core.message import Message
 
 from persona_agents.errors import PersonaAgentsError
@@ -15,6 +18,16 @@ def main(opt) -> dict:
     """Print a model's function words and, for ``--query``, its T; returns both as plain data."""
     if not opt.get("model_file"):
         raise PersonaAgentsError("parlai persona_vocab needs a model: -mf FILE")
+    if opt["show_words"] < 0:
+        raise PersonaAgentsError(
+            f"--show-words {opt['show_words']}: give a number of words, 0 or more."
+        )
+    opt["model_file"] = modelzoo_path(opt.get("datapath"), opt["model_file"])
+    if not Path(opt["model_file"]).is_file():
+        raise PersonaAgentsError(
+            f"--model-file {opt['model_file']}: this file does not exist. Give the -mf of a "
+            "training of persona_agents:dvs2s."
+        )
     agent = create_agent({**opt, "interactive_mode": True})
     if not isinstance(agent.dict, WordDictionaryAgent):
         raise PersonaAgentsError(

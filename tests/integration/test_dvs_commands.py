@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from persona_agents.errors import PersonaAgentsError
+from persona_agents.scripts.persona_vocab import PersonaVocab
+
 TINY = ["--embedding-size", "8", "--hidden-size", "8", "-bs", "8", "--seed", "1"]
 SHORT = ["--max-train-steps", "4", "--dvs-pretrain-epochs", "0", "--dvs-top-k", "30"]
 QUIET = ["--skip-generation", "true", "-veps", "-1", "-ltim", "-1"]
@@ -51,6 +54,19 @@ def test_other_models_are_refused(run_parlai_commands, tmp_path):
     assert done.returncode == 1
     assert "reads models of persona_agents:dvs2s" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"loglevel": "error"}, "needs a model: -mf FILE"),
+        ({"model_file": "no/model"}, "--model-file no/model: this file does not exist"),
+        ({"model_file": "no/model", "show_words": -3}, "--show-words -3: .* 0 or more"),
+    ],
+)
+def test_wrong_options_of_persona_vocab(options, message):
+    with pytest.raises(PersonaAgentsError, match=message):
+        PersonaVocab.main(**options)
 
 
 def test_bert_is_refused(run_parlai, tmp_path):
