@@ -1,7 +1,7 @@
 # make demo       install, train HCM on the bundled corpus, evaluate it, show a reply
 # make test       all fast tests, in environment A (ParlAI with the pins it was released with)
 # make test-full  the same, the long trainings, and human evaluation in an environment of its own
-# make test-crowdsourcing  human evaluation alone
+# make test-crowdsourcing  human evaluation alone; make smoke-crowdsourcing the heart of it
 # make smoke-b    plug-in and HCM tests in environment B (current numpy, transformers, torch)
 # make zoo        train, evaluate and pack the two models that come with the package
 # make lint       ruff; make clean removes what this file creates
@@ -30,7 +30,8 @@ DEMO_OPTIONS ?= --bert-model none --embedding-size 128 --ffn-size 512 --n-encode
 	--n-decoder-layers 2 --learningrate 1e-3 --num-epochs 5
 DEMO_CHAT ?= --num-examples 3
 
-.PHONY: demo zoo browser test test-full smoke-b lint clean env env-dev env-b test-crowdsourcing env-crowdsourcing
+.PHONY: demo zoo browser test test-full smoke-b lint clean env env-dev env-b test-crowdsourcing env-crowdsourcing \
+	smoke-crowdsourcing
 
 env: $(VENV)/.installed
 env-dev: $(VENV)/.installed-dev
@@ -98,7 +99,8 @@ browser:
 	@command -v chromedriver >/dev/null && exit 0; \
 	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 		apt-get update -qq && apt-get install -qq -y --no-install-recommends \
-			-o DPkg::Lock::Timeout=600 chromium chromium-driver fonts-noto-cjk >/dev/null; \
+			-o DPkg::Lock::Timeout=600 chromium chromium-driver fonts-noto-cjk >/dev/null \
+			|| echo "The browser cannot be installed: tests of the page will be skipped."; \
 	else echo "No chromedriver, and no right to install one: tests of the page will be skipped."; fi
 
 test-full: env-dev env-crowdsourcing browser
@@ -110,6 +112,11 @@ CROWDSOURCING_TESTS = tests/unit/test_rating*.py tests/integration/test_crowdsou
 
 test-crowdsourcing: env-crowdsourcing browser
 	$(VENV_C)/bin/python -m pytest -m "not slow" $(CROWDSOURCING_TESTS) $(PYTEST_ARGS)
+
+# three reviewers in a browser and a launch that is killed, from the launch to the table
+smoke-crowdsourcing: env-crowdsourcing browser
+	$(VENV_C)/bin/python -m pytest tests/integration/test_crowdsourcing_browser.py \
+		tests/integration/test_crowdsourcing_local.py -k "eight_items or killed_halfway" $(PYTEST_ARGS)
 
 # plug-in, mends, tasks, and everything about HCM
 SMOKE_TESTS ?= tests/unit tests/training tests/integration/test_plugin.py
