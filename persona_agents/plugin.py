@@ -27,6 +27,9 @@ HOW_TO_INSTALL_PARLAI = (
 )
 
 
+MISSING_MODEL = "WARNING: Model file does not exist"  # ParlAI's own words
+
+
 class MissingParlAIError(PersonaAgentsError, ImportError):
     """ParlAI cannot be imported."""
 
@@ -93,10 +96,17 @@ class _MessageOnly:
         self.previous = previous
 
     def __call__(self, error_type, error, traceback):
-        if issubclass(error_type, PersonaAgentsError) and _in_parlai_command(traceback):
+        if _is_mistake(error) and _in_parlai_command(traceback):
             print(error, file=sys.stderr)
         else:
             self.previous(error_type, error, traceback)
+
+
+def _is_mistake(error) -> bool:
+    """Whether it is the user's: an error of ours, or ParlAI's for a model that is not there."""
+    return isinstance(error, PersonaAgentsError) or (
+        isinstance(error, RuntimeError) and str(error).startswith(MISSING_MODEL)
+    )
 
 
 def _in_parlai_command(traceback) -> bool:

@@ -107,6 +107,12 @@ class TestCommand:
         assert "persona_agents has no agent or attribute 'hcn'" in result.stderr
         assert "Traceback" not in result.stdout + result.stderr
 
+    def test_model_that_is_not_there_gives_its_message_only(self, run_parlai):
+        result = run_parlai("eval_model", "-mf", "no/such/model", "-t", "cpc:mini")
+        assert result.returncode == 1
+        assert result.stderr.splitlines()[-1].endswith("make sure it is correct: no/such/model")
+        assert "Traceback" not in result.stdout + result.stderr
+
     def test_other_errors_keep_their_traceback(self, run_parlai):
         result = run_parlai("display_data", "-t", "no_such_task")
         assert result.returncode == 1
