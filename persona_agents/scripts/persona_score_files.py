@@ -159,7 +159,7 @@ def _writable(reply: Reply) -> Reply:
             text.encode("utf-8")
         except UnicodeEncodeError:
             raise _BadLine(
-                f"{ascii(text)} holds half of a surrogate pair, which is no character; write the "
+                f"{text!a} holds half of a surrogate pair, which is no character; write the "
                 "whole character, or leave it out"
             ) from None
     return reply

@@ -141,7 +141,7 @@ def test_a_chinese_font_is_found_by_name(monkeypatch):
 
     fonts = [SimpleNamespace(name=name, fname=name) for name in ("DejaVu Sans", "SimHei")]
     monkeypatch.setattr(font_manager, "fontManager", SimpleNamespace(ttflist=fonts))
-    monkeypatch.setattr(font_manager, "findSystemFonts", lambda: [])
+    monkeypatch.setattr(font_manager, "findSystemFonts", list)
     assert picture.cjk_font() == "SimHei"
     fonts.pop()
     assert picture.cjk_font() is None
