@@ -171,8 +171,7 @@ def explain(
     :param target: (B, T) word ids.
     :param query: bool (B, S), the positions of the query's words; ``persona`` likewise.
     """
-    at_target = logits.gather(-1, target.unsqueeze(-1)).squeeze(-1)  # (B, T)
-    log_p = at_least_float32(at_target) - at_least_float32(logits).logsumexp(dim=-1)
+    log_p = target_log_prob(logits, target)  # (B, T) log p_decode
     log_copy = torch.stack(modes[1:]).logsumexp(dim=0)  # (B, T) log (1 - p_gen)
     # The copy distribution by itself, so that a p_gen of nearly 1 does not swallow it.
     nothing = log_copy == NO_MASS
