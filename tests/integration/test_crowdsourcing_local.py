@@ -133,6 +133,27 @@ def _database_is_in_order(study):
     assert all(entry["outputs"]["item"] == entry["inputs"]["id"] for entry in data)
 
 
+def test_killed_between_the_status_of_an_agent_and_of_its_unit(tmp_path):
+    from mephisto.data_model.constants.assignment_state import AssignmentState
+
+    from persona_agents.crowdsourcing.persona_rating.database import open_database
+    from persona_agents.crowdsourcing.persona_rating.ledger import settle_old_runs
+
+    study = make_study(tmp_path, samples=1)
+    with Launch(study) as launch:
+        work_together(reviewers(launch.port))
+        assert launch.wait() == 0
+    db = open_database(study)
+    (task,) = db.find_tasks(task_name=study.task_name)
+    for unit in db.find_units(task_id=task.db_id):
+        unit.set_db_status(AssignmentState.ASSIGNED)
+    db = open_database(study)
+    settle_old_runs(db, study)
+    units = db.find_units(task_id=task.db_id)
+    assert [unit.db_status for unit in units] == [AssignmentState.COMPLETED] * 6
+    _database_is_in_order(study)
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_interrupted_twice_cleans_up_and_goes_on(tmp_path, number):
     study = make_study(tmp_path, samples=2)

@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass
 
 from mephisto.abstractions.blueprint import AgentState
+from mephisto.data_model.constants.assignment_state import AssignmentState
 
 from persona_agents.crowdsourcing.persona_rating.database import take_back
 from persona_agents.crowdsourcing.study import Study, fault_of_submission
@@ -124,7 +125,10 @@ def settle_old_runs(db, study: Study) -> None:
                     *TURNED_DOWN,
                 ):
                     agent.update_status(AgentState.STATUS_COMPLETED)
-                    agent.get_unit().get_status()  # takes it from the agent
+                unit = agent.get_unit()
+                if unit.get_db_status() in AssignmentState.incomplete():
+                    # Mephisto writes it after the agent's; get_status takes it from the agent.
+                    unit.get_status()
             elif agent.db_status not in AgentState.complete():
                 agent.update_status(AgentState.STATUS_DISCONNECT)
         for unit in db.find_units(task_id=task.db_id):
