@@ -42,17 +42,17 @@ from persona_agents.words import WordDictionaryAgent
 
 MODES, SEEDS = ("joint", "separate"), (1, 2, 3)
 SETTINGS = {
-    "embedding_size": 48,
-    "hidden_size": 48,
+    "embedding_size": 256,
+    "hidden_size": 256,
     "dropout": 0.2,
     "batchsize": 32,
     "dict_minfreq": 2,
-    "dvs_pretrain_epochs": 4,
-    "num_epochs": 6,
+    "validation_every_n_epochs": 0.5,
     "skip_generation": True,
     "log_every_n_secs": 60,
     "eval_batchsize": 64,
 }
+EPOCHS = {"en": (1.5, 2.0), "zh": (4.0, 6.0)}  # of the first phase, and of both
 QUIET = {"loglevel": "warn", "batchsize": 64}
 
 
@@ -64,7 +64,8 @@ def task_of(language: str) -> tuple[dict, str]:
         return {"task": {"en": "personachat_single_turn:mini", "zh": "cpc:mini"}[language]}, "test"
     if language == "en":
         folder = str(Path(data) / "personachat")
-        return {"task": "personachat_single_turn", "personachat_path": folder}, "test"
+        task = {"task": "personachat_single_turn", "personachat_path": folder}
+        return {**task, "bucket_by_length": True}, "test"
     return {"task": "cpc:raw", "cpc_path": str(Path(data) / "cpc")}, "valid"
 
 
@@ -77,7 +78,9 @@ def train(folder: Path, language: str, seed: int) -> None:
     """Both models of a seed; their first phase is the same, so it is trained once."""
     task, split = task_of(language)
     files = {mode: folder / f"{language}_{mode}_{seed}" / "model" for mode in MODES}
+    pretrained, epochs = EPOCHS[language]
     given = {"model": "persona_agents:dvs2s", "seed": seed, **SETTINGS, **task}
+    given.update(dvs_pretrain_epochs=pretrained, num_epochs=epochs)
     first = str(files["separate"])
     dictionary = build_dict(setup_args().parse_kwargs(**given, dict_file=f"{first}.dict"))
     if dictionary is None:  # the command is given again
@@ -85,8 +88,7 @@ def train(folder: Path, language: str, seed: int) -> None:
     given["dvs_top_k"] = tenth(dictionary)
     begin = time.process_time()
     if not files["joint"].parent.exists():
-        epochs = SETTINGS["dvs_pretrain_epochs"]
-        TrainModel.main(**{**given, "num_epochs": epochs}, model_file=first, dvs="separate")
+        TrainModel.main(**{**given, "num_epochs": pretrained}, model_file=first, dvs="separate")
         shutil.copytree(files["separate"].parent, files["joint"].parent)
     for mode, model_file in files.items():
         TrainModel.main(**given, model_file=str(model_file), dvs=mode)

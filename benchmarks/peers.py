@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import statistics
 import time
@@ -98,12 +99,15 @@ class Ending(nn.Module):
     def __init__(self, model: nn.Module, end: int):
         super().__init__()
         self.inner, self.end = model, end
+        self.beams_share_input = getattr(model, "beams_share_input", False)
 
     def encoder(self, ids, *more):
         return self.inner.encoder(ids, *more), ids[:, 1] - LENGTH_MARK
 
     def decoder(self, words, encoded, state=None):
         states, lengths = encoded
+        if self.beams_share_input:
+            lengths = lengths.repeat_interleave(len(words) // len(lengths))
         scores, state = self.inner.decoder(words, states, state)
         scores = self.inner.output(scores[:, -1:])
         set_end(scores[:, 0], self.end, lengths.eq(words.size(1) - 1))
@@ -157,14 +161,22 @@ def task() -> dict:
     """Options of the real Chinese corpus where it is at hand, else of the bundled one."""
     data = os.environ.get("PERSONA_AGENTS_DATA")
     if data:
-        return {"task": "cpc", "cpc_path": str(Path(data) / "cpc")}
+        return {"task": "cpc:raw", "cpc_path": str(Path(data) / "cpc")}
     return {"task": "cpc:mini"}
 
 
 def batches(agent, n: int, size: int, marked: bool = True) -> list:
-    """The agent's batches of n test samples (repeated if there are fewer), replies in ``label_vec``."""
-    (teacher,) = create_task_agent_from_taskname({**agent.opt, "datatype": "test"})
-    samples = [teacher.samples[i % len(teacher.samples)] for i in range(n)]
+    """
+    The agent's batches of n held-out samples as they come, replies in ``label_vec``.
+
+    They are those of "valid", then of "test", which has few in the public sample of CPC; repeated
+    only if both have fewer than n.
+    """
+    held_out = []
+    for split in ("valid", "test"):
+        (teacher,) = create_task_agent_from_taskname({**agent.opt, "datatype": split})
+        held_out += teacher.samples
+    samples = list(itertools.islice(itertools.cycle(held_out), n))
     clone, found = create_agent_from_shared(agent.share()), []
     for begin in range(0, n, size):
         observations = []

@@ -65,7 +65,7 @@ class DVS2SAgent(SmallVocabularySearch, PersonaRecipe, TorchGeneratorAgent):
         sizes = Sizes(len(self.dict), n_function, opt["embedding_size"], opt["hidden_size"])
         model = DVS2S(sizes, self.NULL_IDX, self.START_IDX, opt["dropout"])
         if saved is None and model.predictor is not None:
-            model.start_predictor(self.dict.reply_shares(), self.dict.counts())
+            model.start_predictor(self.dict.reply_shares(), self.dict.counts(), self.END_IDX)
         return model
 
     # -- loss --------------------------------------------------------------------------------------

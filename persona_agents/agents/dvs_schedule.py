@@ -8,7 +8,8 @@ from parlai.utils.distributed import is_distributed, num_workers
 
 from persona_agents.agents.schedule import LinearSchedule, count_examples
 
-GRADIENT_SCALE = 100.0
+GRADIENT_SCALE = 20.0
+ADADELTA_EPSILON = 4e-8
 DROP = 0.5  # of the learning rate, at the first rise of the validation perplexity
 RISES_TO_STOP = 2  # consecutive ones
 EPSILON = 1e-9  # epochs are sums of fractions
@@ -18,9 +19,14 @@ class Adadelta(torch.optim.Adadelta):
     """
     Adadelta for gradients of a loss per word, which are small.
 
-    Its epsilon (1e-6) damps every parameter whose gradient is below 1e-3, and the rows of single
-    words in a large vocabulary are. So gradients are multiplied, after they were clipped.
+    Its usual epsilon (1e-6) lets every parameter take first steps of about 0.005, which would wipe
+    out what the weights start with, and damps gradients below 1e-3, which those of single words'
+    rows are. So epsilon is smaller, and gradients are multiplied after they were clipped: steps
+    begin at 0.001, and gradients from 1e-5 are not damped.
     """
+
+    def __init__(self, params, **settings):
+        super().__init__(params, eps=ADADELTA_EPSILON, **settings)
 
     def step(self, closure=None):
         for group in self.param_groups:

@@ -118,9 +118,12 @@ def by_sample(agent, batch, beam_size: int, max_ts: int):
         for i in range(batch.batchsize)
     ]
     running = list(searches)
-    beams = torch.arange(batch.batchsize, device=device).repeat_interleave(beam_size)
     encoded = model.encoder(*agent._encoder_input(batch))
-    encoded, state = model.reorder_encoder_states(encoded, beams), None
+    shared = getattr(model, "beams_share_input", False)
+    if not shared:
+        beams = torch.arange(batch.batchsize, device=device).repeat_interleave(beam_size)
+        encoded = model.reorder_encoder_states(encoded, beams)
+    state = None
     words = agent._get_initial_decoder_input(batch.batchsize, beam_size, device)  # (R k, 1)
     for step in range(max_ts):
         log_probs, state = next_scores(agent, words, encoded, state)
@@ -134,8 +137,10 @@ def by_sample(agent, batch, beam_size: int, max_ts: int):
         if len(kept) > (1 - LEAVE) * len(running):
             kept = range(len(running))
         else:
-            rows = torch.tensor(kept, device=device).unsqueeze(1) * beam_size
-            rows = (rows + torch.arange(beam_size, device=device)).flatten()
+            rows = torch.tensor(kept, device=device)
+            if not shared:
+                rows = rows.unsqueeze(1) * beam_size + torch.arange(beam_size, device=device)
+                rows = rows.flatten()
             encoded = model.reorder_encoder_states(encoded, rows)
         parents = torch.cat(
             [beam_size * i + running[i].get_backtrack_from_current_step() for i in kept]

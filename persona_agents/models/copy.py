@@ -141,9 +141,23 @@ def target_log_prob(
     :param target: (B, T) word ids.
     :return: (B, T) log-probabilities.
     """
-    # the fastest way to log p_decode at one word, backward pass included
-    flat = at_least_float32(logits).flatten(0, 1)  # (B T, V)
-    log_p = -F.cross_entropy(flat, target.flatten(), reduction="none").view_as(target)
+    return mix_target(log_decode(logits), target, modes, sources)
+
+
+def log_decode(logits: torch.Tensor) -> torch.Tensor:
+    """Eq. 9 in logarithms: log p_decode, (B, T, V)."""
+    return at_least_float32(logits).log_softmax(dim=-1)
+
+
+def mix_target(
+    log_p: torch.Tensor,
+    target: torch.Tensor,
+    modes: Modes | None = None,
+    sources: Sources | None = None,
+) -> torch.Tensor:
+    """:func:`target_log_prob` where all of :func:`log_decode`, (B, T, V), is known."""
+    # the fastest way to the value at one word, backward pass included
+    log_p = -F.nll_loss(log_p.flatten(0, 1), target.flatten(), reduction="none").view_as(target)
     if modes is None:
         return log_p
     holds = target.unsqueeze(-1) == sources.ids.unsqueeze(1)  # (B, T, S)
@@ -219,7 +233,7 @@ def mixture(
     For search and evaluation. Its gradient counts a word once for each position that holds it, so
     training goes through :func:`target_log_prob`.
     """
-    log_p = at_least_float32(logits).log_softmax(dim=-1)
+    log_p = log_decode(logits)
     if modes is None:
         return log_p
     log_p = log_p + modes.generate.unsqueeze(-1)
@@ -229,17 +243,18 @@ def mixture(
 
 
 def best_word(
-    logits: torch.Tensor, modes: Modes | None = None, sources: Sources | None = None
+    log_p: torch.Tensor, modes: Modes | None = None, sources: Sources | None = None
 ) -> torch.Tensor:
-    """The argmax of eq. 16, (B, T), without the (B, T, V) mixture: for token accuracy."""
-    top, word = logits.max(dim=-1)  # (B, T)
+    """
+    The argmax of eq. 16, (B, T), without the (B, T, V) mixture: for token accuracy.
+
+    :param log_p: (B, T, V) of :func:`log_decode`.
+    """
+    top, word = log_p.max(dim=-1)  # (B, T)
     if modes is None:
         return word
-    shift = modes.generate - at_least_float32(logits).logsumexp(dim=-1)  # (B, T)
     ids = sources.ids.unsqueeze(1).expand_as(sources[1])  # (B, T, S)
-    log_generated = at_least_float32(logits.gather(-1, ids)) + shift.unsqueeze(-1)
+    log_generated = log_p.gather(-1, ids) + modes.generate.unsqueeze(-1)
     copied, position = _at_source_words(log_generated, modes, sources).max(dim=-1)  # (B, T)
     # A word that stands in no source scores as generated; one that does scores at least that.
-    return torch.where(
-        copied > at_least_float32(top) + shift, sources.ids.gather(1, position), word
-    )
+    return torch.where(copied > top + modes.generate, sources.ids.gather(1, position), word)

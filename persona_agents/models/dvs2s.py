@@ -21,6 +21,12 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from persona_agents.models.attention import at_least_float32
 from persona_agents.models.dvs_vocabulary import ChosenVocabulary, choose_content
 
+EMBEDDING_STD = 0.1
+WORDS_KEPT = (20, 200)  # the encoder's units forget within so many words
+HELD_SHARE = 0.3  # of a reply's content words, those in its input; in Persona-Chat and CPC 0.29
+INPUT_GAIN = 2.0  # nats by which an input may raise the logit of a word that it holds, at the start
+RIDGE = 0.01
+
 
 class Encoded(NamedTuple):
     """What the decoder and the word predictor read of one batch; first dimension B everywhere."""
@@ -62,9 +68,7 @@ class DVS2S(nn.Module):
         self.sizes, self.pad, self.start = sizes, pad, start
         self.embedding = nn.Embedding(v, p, padding_idx=pad)
         self.encoder_gru = nn.GRU(p, m, batch_first=True, bidirectional=True)
-        self._start_with_long_memory(self.encoder_gru)
         self.bridge = nn.Linear(2 * m, m)
-        nn.init.xavier_uniform_(self.bridge.weight)
         self.decoder_gru = nn.GRU(p, m, batch_first=True)
         self.attend_memory = nn.Linear(2 * m, m, bias=False)  # W_a = [attend_memory; attend_state]
         self.attend_state = nn.Linear(m, m, bias=False)
@@ -72,42 +76,74 @@ class DVS2S(nn.Module):
         self.projection = nn.Linear(p + 3 * m, v)  # W_w and b_w, one row a word
         self.predictor = nn.Linear(m, v - f) if v > f else None  # W_c and b_c
         self.dropout = nn.Dropout(dropout)
-
-    @staticmethod
-    def _start_with_long_memory(gru: nn.GRU, longest: int = 50) -> None:
-        """
-        Let units forget within 2 to ``longest`` words.
-
-        Chrono initialisation (Tallec and Ollivier 2018).
-
-        The predictor reads h_t alone: what began the input must still be in it.
-        """
-        m = gru.hidden_size
-        with torch.no_grad():
-            for name, bias in gru.named_parameters():
-                if name.startswith("bias_hh"):
-                    bias[m : 2 * m] = torch.empty(m).uniform_(1, longest - 1).log()  # update gate
+        self._start_encoder()
 
     @torch.no_grad()
-    def start_predictor(self, shares: torch.Tensor, counts: torch.Tensor) -> None:
+    def _start_encoder(self) -> None:
         """
-        Let beta begin where it is calibrated, and a little above that for the input's own words.
+        Let h_t keep all words of an input, and keep them while training goes on.
 
-        W_c starts as the (untrained) encoder's answer to word c alone: what is spoken of tends to
-        come back in the reply, and learning that for each word apart would take much data.
+        The predictor reads h_t alone. So units forget within 20 to 200 words (chrono
+        initialisation, Tallec and Ollivier 2018), and are brought to a scale that tanh hardly
+        bends. Embeddings are small and what reads them large: then the many updates of the shared
+        weights change little of what single words leave in h_t, and each embedding is changed by
+        its own word alone.
+        """
+        m = self.sizes.hidden
+        for name, bias in self.encoder_gru.named_parameters():
+            if name.startswith("bias_hh"):
+                shortest, longest = WORDS_KEPT
+                bias[m : 2 * m] = torch.empty(m).uniform_(shortest - 1, longest - 1).log()
+        self.embedding.weight.mul_(EMBEDDING_STD)
+        for gru in (self.encoder_gru, self.decoder_gru):
+            for name, weight in gru.named_parameters():
+                if name.startswith("weight_ih"):
+                    weight.div_(EMBEDDING_STD)
+        nn.init.xavier_uniform_(self.bridge.weight, gain=5.0)
+
+    @torch.no_grad()
+    def start_predictor(self, shares: torch.Tensor, counts: torch.Tensor, end: int) -> None:
+        """
+        Let beta begin where it is calibrated, and above that for the input's own words.
+
+        What is spoken of tends to come back in the reply, and learning that for each word apart
+        would take much data. So W_c starts as the best linear guess (Fisher's discriminant) from
+        the untrained encoder's h_t whether the input holds word c: the encoder's answer to that
+        word alone, whitened by how h_t varies between inputs. These are made up of words drawn by
+        their frequency. The less surely h_t tells its words, the less the guess counts.
 
         :param shares: (C,) share of training replies that hold each content word.
-        :param counts: (V,) occurrences of all words, for what an input looks like.
+        :param counts: (V,) occurrences of all words.
+        :param end: id of the word that ends an input.
         """
-        training = self.training
+        training, first, m = self.training, self.sizes.function_words, self.sizes.hidden
         self.eval()
-        words = torch.arange(self.sizes.function_words, self.sizes.vocabulary).unsqueeze(1)
-        alone = torch.cat([self.encoder(some).summary for some in words.split(1024)])  # (C, m)
+        shares, inputs = shares.clamp(1e-6, 0.5), []
+        for length in torch.linspace(10, 100, max(8, min(64, m // 8))).long().tolist():
+            words = torch.multinomial(counts, 64 * length, replacement=True).view(64, length)
+            ends = (words.new_full((64, 1), word) for word in (self.start, end))
+            inputs.append(torch.cat((next(ends), words, next(ends)), dim=1))
+        states = torch.stack([self.encoder(ids).summary for ids in inputs])  # (L, 64, m)
+        usual = states.mean(dim=(0, 1))  # (m,)
+        states = states - usual
+        spread = torch.cov(states.flatten(0, 1).T)  # (m, m)
+        spread.diagonal().add_(RIDGE * spread.diagonal().mean())
+        content = torch.arange(first, self.sizes.vocabulary).unsqueeze(1)
+        alone = torch.cat([self.encoder(some).summary for some in content.split(1024)])  # (C, m)
         alone = alone - alone.mean(dim=0)
-        typical = torch.multinomial(counts, 128 * 30, replacement=True).view(128, 30)
-        self.predictor.weight.copy_(alone / alone.norm(dim=1, keepdim=True).clamp_min(1e-6))
-        usual = self.predictor.weight @ self.encoder(typical).summary.mean(dim=0)  # (C,)
-        self.predictor.bias.copy_(torch.logit(shares.clamp(1e-6, 0.5)) - usual)
+        weight = torch.linalg.solve(spread, alone.T).T
+        weight = weight / (weight * alone).sum(dim=1, keepdim=True).clamp_min(1e-9)
+        own = n_own = torch.zeros((), dtype=torch.long)  # logits of the inputs' own words
+        for ids, state in zip(inputs, states):
+            held = ids >= first
+            logits = weight[(ids - first).clamp_min(0)] @ state.unsqueeze(2)  # (64, S, 1)
+            own, n_own = own + logits.squeeze(2)[held].sum(), n_own + held.sum()
+        own = (own / n_own.clamp_min(1)).clamp_min(1e-9)
+        noise = ((weight @ spread * weight).sum(dim=1) * shares).sum() / shares.sum()
+        gain = (HELD_SHARE * own**2 / noise).clamp_max(INPUT_GAIN)
+        weight = weight * gain / own
+        self.predictor.weight.copy_(weight)
+        self.predictor.bias.copy_(torch.logit(shares) - weight @ usual)
         self.train(training)
 
     # -- the network -------------------------------------------------------------------------------

@@ -35,6 +35,9 @@ class CopyingModel(nn.Module):
       a copy mechanism the latter two are None.
     """
 
+    # Whether the k beams of an input, R = B k rows in all, can read one copy of what is encoded.
+    beams_share_input = False
+
     def forward(self, ids: torch.Tensor, ys: torch.Tensor):
         """
         Teacher forcing.
@@ -52,9 +55,10 @@ class CopyingModel(nn.Module):
 
     def _score(self, decoded, encoded, ys: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         logits, modes, sources = self.distribution(decoded, encoded)
+        log_p = copy.log_decode(logits)  # (B, T, V)
         with torch.no_grad():
-            best = copy.best_word(logits, modes, sources)
-        return copy.target_log_prob(logits, ys, modes, sources), best
+            best = copy.best_word(log_p, modes, sources)
+        return copy.mix_target(log_p, ys, modes, sources), best
 
     def explain(self, encoded, ys: torch.Tensor) -> copy.Explanation:
         """
@@ -97,13 +101,15 @@ class CopyingModel(nn.Module):
         """
         Log-probabilities of the next words, for search.
 
-        :param ids: (B, T) the whole response so far; with a cache only its last word is read.
-        :return: (B, T, V), or (B, 1, V) with a cache, and the new cache.
+        :param ids: (R, T) the whole responses so far; with a cache only the last word is read.
+            R = B, or B k if ``beams_share_input``.
+        :return: (R, T, V), or (R, 1, V) with a cache, and the new cache.
         """
         if cache is not None:
             ids = ids[:, -1:]
         decoded = self.decode(ids, encoded, cache)
-        return copy.mixture(*self.distribution(decoded, encoded)), decoded.cache
+        scores = copy.mixture(*self.distribution(decoded, encoded))
+        return scores.view(*ids.shape, -1), decoded.cache
 
     def output(self, log_probs: torch.Tensor) -> torch.Tensor:
         """Identity: the decoder's scores are log-probabilities already."""

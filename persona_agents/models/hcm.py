@@ -13,8 +13,9 @@ import torch
 from torch import nn
 
 from persona_agents.models import copy
-from persona_agents.models.attention import KeyValue, MultiHeadAttention
+from persona_agents.models.attention import KeyValue, MultiHeadAttention, project_for
 from persona_agents.models.generator import PERSONA, QUERY, CopyingModel, SpecialIds
+from persona_agents.models.lengths import by_length
 
 
 class Source(NamedTuple):
@@ -72,14 +73,15 @@ class DecoderLayer(nn.Module):
         self.ffn_norm = nn.LayerNorm(d, eps=eps)
         self.dropout = nn.Dropout(dropout)
 
-    def attend_self(self, h, past: KeyValue | None) -> tuple[torch.Tensor, KeyValue]:
-        """Eq. 5: h (B, T, d) looks at itself and, before it, at the cached positions."""
+    def attend_self(self, h, past: KeyValue | None, visible) -> tuple[torch.Tensor, KeyValue]:
+        """
+        Eq. 5: h (R, T, d) looks at itself and, before it, at the cached positions.
+
+        :param visible: (1, T, past + T) where it may look, None: everywhere.
+        """
         source = self.self_attention.project(h)
         if past is not None:
             source = past.append(source)
-        length, total = h.size(1), source.key.size(2)
-        visible = torch.ones(length, total, dtype=torch.bool, device=h.device)
-        visible = visible.tril(total - length).unsqueeze(0)  # (1, T, past + T)
         context, _ = self.self_attention(h, source, visible, all_look=True)
         return self.self_attention_norm(h + self.dropout(context)), source
 
@@ -136,6 +138,8 @@ class HCM(CopyingModel):
     :param dropout: dropout in the decoder; the encoder's is set in BERT's configuration.
     """
 
+    beams_share_input = True
+
     def __init__(
         self,
         bert: nn.Module,
@@ -189,15 +193,18 @@ class HCM(CopyingModel):
             token_type_ids=torch.full_like(ids, PERSONA),
         )
 
-    def encoder(self, ids: torch.Tensor) -> Encoded:
-        """Eqs. 2 and 3: input ids (B, S) -> what the decoder reads of them."""
-        segments = self.segments(ids)
-        hidden = self.bert(
+    def read(self, ids: torch.Tensor) -> torch.Tensor:
+        """Eq. 3: input ids (B, S) -> BERT's hidden states H (B, S, d)."""
+        return self.bert(
             input_ids=ids,
             attention_mask=ids.ne(self.special.pad).long(),
-            token_type_ids=segments,
-        )[0]  # (B, S, d)
-        word = self.words(ids)
+            token_type_ids=self.segments(ids),
+        )[0]
+
+    def encoder(self, ids: torch.Tensor) -> Encoded:
+        """Eqs. 2 and 3: input ids (B, S) -> what the decoder reads of them."""
+        segments, word = self.segments(ids), self.words(ids)
+        hidden = by_length(self.read, ids, self.special.pad)  # (B, S, d)
         return Encoded(
             ids,
             self._source(
@@ -225,7 +232,7 @@ class HCM(CopyingModel):
         ids, word = ids.gather(1, position), member.gather(1, position)  # (B, N)
         hidden = hidden.gather(1, places)  # (B, N, d)
         copyable = word & ids.ne(self.special.unknown)
-        keys = [attention.project(hidden) for attention in attentions]
+        keys = project_for(attentions, hidden, word)
         return Source(position, word, copyable, ids, hidden, keys, gaps=fewest == 0)
 
     # -- decoder ---------------------------------------------------------------------------------
@@ -234,21 +241,33 @@ class HCM(CopyingModel):
         self, ids: torch.Tensor, encoded: Encoded, cache: list[KeyValue] | None = None
     ) -> Decoded:
         """
-        Eqs. 4-8: response so far (B, T), beginning with [CLS] -> states of its last layer.
+        Eqs. 4-8: responses so far (R, T), beginning with [CLS] -> states of the last layer.
+
+        R = B k: there may be k responses to an input, as in beam search, one after the other. To all
+        but self-attention they are further positions of one response, (B, k T), so that they read
+        one copy of their input.
 
         :param cache: keys and values of the positions before ``ids`` (incremental decoding).
         """
+        (rows, length), n_inputs = ids.shape, encoded.ids.size(0)
         offset = 0 if cache is None else cache[0].key.size(2)
-        h = embedded = self.embed(ids, offset)  # (B, T, d)
+        visible = None
+        if length > 1:
+            visible = torch.ones(length, offset + length, dtype=torch.bool, device=ids.device)
+            visible = visible.tril(offset).unsqueeze(0)  # (1, T, past + T)
+        embedded = h = self.embed(ids, offset)  # (R, T, d)
         query_attention = persona_attention = None
         new_cache = []
         for i, layer in enumerate(self.layers):
             need_weights = self.copy is not None and i + 1 == len(self.layers)
-            h, keys = layer.attend_self(h, None if cache is None else cache[i])
+            h = h.reshape(rows, length, -1)  # (R, T, d)
+            h, keys = layer.attend_self(h, None if cache is None else cache[i], visible)
+            h = h.reshape(n_inputs, -1, h.size(-1))  # (B, k T, d)
             h, query_attention = layer.attend_query(h, encoded.query, i, need_weights)
             h, persona_attention = layer.attend_persona(h, encoded.persona, i, need_weights)
             h = layer.feed_forward(h)
             new_cache.append(keys)
+        embedded = embedded.reshape(h.shape)
         return Decoded(h, embedded, query_attention, persona_attention, new_cache)
 
     def copy_sources(self, decoded: Decoded, encoded: Encoded) -> copy.Sources:

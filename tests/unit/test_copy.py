@@ -162,7 +162,7 @@ def test_the_best_word_is_the_mixtures_argmax():
     for seed in range(30):
         logits, modes, sources = random_parts(seed)
         full = copying.mixture(logits, modes, sources)
-        best = copying.best_word(logits, modes, sources)
+        best = copying.best_word(copying.log_decode(logits), modes, sources)
         assert best.equal(full.argmax(dim=2))
         copied, generated = best != logits.argmax(dim=2), best == logits.argmax(dim=2)
         winners.update(["copied"] * int(copied.any()) + ["generated"] * int(generated.any()))
@@ -176,14 +176,14 @@ def test_a_repeated_word_wins_by_its_sum():
     sources = copying.Sources(ids, query=torch.zeros_like(persona), persona=persona)
     never = torch.tensor([[-math.inf]])
     modes = copying.Modes(torch.tensor([[-20.0]]), query=never, persona=torch.tensor([[0.0]]))
-    assert copying.best_word(torch.zeros(1, 1, V), modes, sources).item() == 4
+    assert copying.best_word(copying.log_decode(torch.zeros(1, 1, V)), modes, sources).item() == 4
 
 
 def test_without_copying_there_is_only_the_vocabulary():
     logits = random_parts()[0]
     expected = logits.log_softmax(dim=2)
     torch.testing.assert_close(copying.mixture(logits), expected)
-    assert copying.best_word(logits).equal(logits.argmax(dim=2))
+    assert copying.best_word(copying.log_decode(logits)).equal(logits.argmax(dim=2))
     target = torch.randint(V, (B, T))
     torch.testing.assert_close(
         copying.target_log_prob(logits, target), expected.gather(2, target.unsqueeze(2)).squeeze(2)

@@ -95,7 +95,7 @@ class TestPredictor:
         v, f = 400, 20
         model = DVS2S(Sizes(v, f, embedding=32, hidden=64), PAD, START)
         shares = torch.rand(v - f) * 0.1
-        model.start_predictor(shares, torch.ones(v))
+        model.start_predictor(shares, torch.ones(v), END)
         ids = torch.randint(4, v, (300, 20))
         with torch.no_grad():
             logits = model.word_logits(model.encoder(ids))
