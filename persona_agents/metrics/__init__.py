@@ -12,8 +12,23 @@ Metrics for persona dialogue, inside ParlAI's evaluations and without them.
 Both lists of replies are to the same samples in the same order. `Scores` says more.
 """
 
-from persona_agents.metrics.base import Reply
-from persona_agents.metrics.bootstrap import Difference, compare
-from persona_agents.metrics.scorer import GROUPS, NAMES, Scores, Settings, score
+import importlib
 
-__all__ = ["GROUPS", "NAMES", "Difference", "Reply", "Scores", "Settings", "compare", "score"]
+# Loaded when first asked for: the `parlai` command imports this package at every start.
+_HOMES = {
+    "Reply": "base",
+    "Difference": "bootstrap",
+    "compare": "bootstrap",
+    "GROUPS": "scorer",
+    "NAMES": "scorer",
+    "Scores": "scorer",
+    "Settings": "scorer",
+    "score": "scorer",
+}
+__all__ = list(_HOMES)
+
+
+def __getattr__(name: str):
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)

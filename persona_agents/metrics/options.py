@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from persona_agents.errors import PersonaAgentsError
-from persona_agents.metrics.scorer import Settings
+
+if TYPE_CHECKING:  # else loaded when metrics are computed, not at every start of `parlai`
+    from persona_agents.metrics.scorer import Settings
 
 
 def add_cmdline_args(parser) -> None:
@@ -61,6 +65,8 @@ def settings_of(opt, language: str) -> Settings:
     :raises PersonaAgentsError: for a layer that cannot be
     """
     import torch
+
+    from persona_agents.metrics.scorer import Settings
 
     layer = opt.get("bert_score_layer")
     if layer is not None and layer < 0:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from parlai.core.params import ParlaiParser
 from parlai.core.script import ParlaiScript, register_script
 
-from persona_agents.table.config import SCHEMA
+from persona_agents.table.schema import SCHEMA
 
 
 @register_script("persona_table")
