@@ -4,6 +4,7 @@
 # make test-crowdsourcing  human evaluation alone; make smoke-crowdsourcing the heart of it
 # make smoke-b    plug-in and HCM tests in environment B (current numpy, transformers, torch)
 # make zoo        train, evaluate and pack the two models that come with the package
+# make bench      speed against named peers, compared with the stored ratios (15 quiet minutes)
 # make lint       ruff; make clean removes what this file creates
 #
 # Variables: PYTHON, PYTHON_B interpreters of the two environments; VENV, VENV_B their folders;
@@ -30,7 +31,7 @@ DEMO_OPTIONS ?= --bert-model none --embedding-size 128 --ffn-size 512 --n-encode
 	--n-decoder-layers 2 --learningrate 1e-3 --num-epochs 5
 DEMO_CHAT ?= --num-examples 3
 
-.PHONY: demo zoo browser test test-full smoke-b lint clean env env-dev env-b test-crowdsourcing env-crowdsourcing \
+.PHONY: demo zoo bench browser test test-full smoke-b lint clean env env-dev env-b test-crowdsourcing env-crowdsourcing \
 	smoke-crowdsourcing
 
 env: $(VENV)/.installed
@@ -123,6 +124,9 @@ SMOKE_TESTS ?= tests/unit tests/training tests/integration/test_plugin.py
 
 smoke-b: env-b
 	$(VENV_B)/bin/python -m pytest -m "not slow" $(SMOKE_TESTS) $(PYTEST_ARGS)
+
+bench: env-dev
+	$(VENV)/bin/python benchmarks/speed.py --compare benchmarks/ratios.json
 
 lint: env-dev
 	$(VENV)/bin/ruff check .

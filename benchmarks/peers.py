@@ -46,6 +46,9 @@ class Size(NamedTuple):
         )
 
 
+SIZES = {"small": Size(), "base": Size(768, 12, 3072, 12)}  # base: BERT-base's
+
+
 class NaiveHCM(HCM):
     """HCM as the equations stand: one-hot matrices, and the mixture of the whole vocabulary."""
 
@@ -129,8 +132,13 @@ def set_end(scores: torch.Tensor, end: int, ends: torch.Tensor) -> None:
     scores[:, end] = torch.where(ends, 1e4, -1e4).to(scores.dtype)
 
 
-def agent(name: str, size: Size, folder: str, **settings):
-    """An agent of this package with random weights, and Chinese characters as its vocabulary."""
+def agent(name: str, args, folder: str, **settings):
+    """
+    An agent of this package with random weights, and Chinese characters as its vocabulary.
+
+    :param args: its ``size``, and ``device``: cpu or cuda.
+    """
+    size = args.size
     bert_folder = Path(folder) / f"bert-{size.d}"
     if not bert_folder.is_dir():
         words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -143,6 +151,7 @@ def agent(name: str, size: Size, folder: str, **settings):
         bert_model=str(bert_folder),
         model_file=str(Path(folder) / f"{name}-{size.d}"),
         loglevel="error",
+        no_cuda=args.device == "cpu",
         **task(),
         **settings,
     )
@@ -151,10 +160,11 @@ def agent(name: str, size: Size, folder: str, **settings):
     return create_agent(opt)
 
 
-def transformer(size: Size, folder: str, **settings):
+def transformer(args, folder: str, **settings):
     """ParlAI's transformer/generator."""
+    size = args.size
     sizes = {"embedding_size": size.d, "n_heads": size.heads, "ffn_size": size.ffn}
-    return agent("transformer", size, folder, n_layers=size.layers, **sizes, **settings)
+    return agent("transformer", args, folder, n_layers=size.layers, **sizes, **settings)
 
 
 def task() -> dict:
@@ -189,6 +199,8 @@ def batches(agent, n: int, size: int, marked: bool = True) -> list:
         if marked:
             words = found[-1].label_vec.ne(agent.NULL_IDX).sum(dim=1) - 1
             found[-1].text_vec[:, 1] = LENGTH_MARK + words
+        if agent.use_cuda:
+            found[-1] = found[-1].to("cuda")
     return found
 
 

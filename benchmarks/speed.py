@@ -3,10 +3,15 @@ How fast HCM trains and replies, beside named peers of the same size on the same
 
 Peers: transformers' EncoderDecoderModel (BERT2BERT), ParlAI's transformer/generator in ParlAI's own
 search, and HCM written naively. All have random weights; replies get the lengths of the data's
-replies, so that every system writes equally much. Uses the Chinese corpus in
-$PERSONA_AGENTS_DATA/cpc, or the bundled one.
+replies, so that every system writes equally much. Uses the held-out part of the Chinese corpus in
+$PERSONA_AGENTS_DATA/cpc, unfiltered, or the bundled one.
 
     python benchmarks/speed.py [--only train memory greedy beam bucketing start length]
+    python benchmarks/speed.py --compare benchmarks/ratios.json   (make bench)
+    python benchmarks/speed.py --store benchmarks/ratios.json
+
+The second compares with ratios that were stored by the third, and ends with an error if one got
+worse by more than a tenth. `gpu.py` runs the same parts on a GPU.
 """
 
 from __future__ import annotations
@@ -17,6 +22,7 @@ if not __package__:  # run as a file: this folder must not hide the standard lib
     sys.path[0] += "/.."
 
 import argparse
+import datetime
 import json
 import platform
 import subprocess
@@ -35,56 +41,75 @@ from benchmarks import peers
 from benchmarks.common import print_results, result
 
 ROOT = Path(__file__).resolve().parent.parent
-SIZE = peers.Size()
+MARGIN = 0.1  # by which a ratio may get worse before it counts
 WITHOUT_PLUGIN = "import sys; sys.modules['parlai_internal'] = None; "
 START = "import sys; sys.argv = ['parlai', 'help']; from parlai.__main__ import main; main()"
 
 
-def training_step(model, ids, ys, naive_loss=None):
+def autocast(args):
+    """The precision that is asked for, as a context."""
+    precision = getattr(torch, args.precision)
+    return torch.autocast(args.device, precision, enabled=precision != torch.float32)
+
+
+def training_step(args, model, ids, ys):
     """A call that takes one step of AdamW."""
+    model.to(args.device).train()
+    ids, ys = ids.to(args.device), ys.to(args.device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=5e-5)
-    model.train()
 
     def step():
         optimizer.zero_grad()
-        if isinstance(model, transformers.EncoderDecoderModel):
-            loss = model(input_ids=ids, attention_mask=ids.ne(peers.SPECIAL.pad), labels=ys).loss
-        else:
-            log_prob, *_ = model(ids, ys)
-            loss = -log_prob.mean()
+        with autocast(args):
+            loss = loss_of()
         loss.backward()
         optimizer.step()
+
+    def loss_of():
+        if isinstance(model, transformers.EncoderDecoderModel):
+            return model(input_ids=ids, attention_mask=ids.ne(peers.SPECIAL.pad), labels=ys).loss
+        log_prob, *_ = model(ids, ys)
+        return -log_prob.mean()
 
     return step
 
 
 def train(args, folder) -> list[dict]:
     """Time of a training step: batch 16, source 64, target 20."""
-    ids, ys = peers.batch(SIZE, 16, 64, 20)
-    models = {"HCM": peers.hcm(SIZE), "BERT2BERT": peers.bert2bert(SIZE)}
+    batch = peers.batch(args.size, 16, 64, 20)
+    models = {"HCM": peers.hcm(args.size), "BERT2BERT": peers.bert2bert(args.size)}
     times = peers.compare(
-        {name: training_step(model, ids, ys) for name, model in models.items()}, args.repeats
+        {name: training_step(args, model, *batch) for name, model in models.items()}, args.repeats
     )
     show("training step", times)
     return [result("train_step/bert2bert", times["HCM"] / times["BERT2BERT"], "<= 1.0")]
 
 
+NAIVE = {"HCM": peers.HCM, "NaiveHCM": peers.NaiveHCM}
+
+
 def memory(args, folder) -> list[dict]:
     """Memory that a training step needs beside weights and optimiser, each in its own process."""
     peaks = {}
-    for kind in ("HCM", "NaiveHCM"):
+    for kind in NAIVE:
         command = [sys.executable, __file__, "--memory-of", kind, "--threads", str(args.threads)]
+        command += ["--device", args.device, "--precision", args.precision, "--size", args.sized]
         done = subprocess.run(command, check=True, capture_output=True, text=True)
         peaks[kind] = int(done.stdout.split()[-1])
         print(f"memory of a training step, {kind}: {peaks[kind] / 2**20:.0f} MiB")
     return [result("train_memory/naive", peaks["HCM"] / peaks["NaiveHCM"], "<= 0.6")]
 
 
-def memory_of(kind: str) -> int:
+def memory_of(args) -> int:
     """Bytes by which one training step raises this process's memory at its peak (Linux)."""
-    model = peers.hcm(SIZE, {"HCM": peers.HCM, "NaiveHCM": peers.NaiveHCM}[kind])
-    step = training_step(model, *peers.batch(SIZE, 16, 64, 20))
+    model = peers.hcm(args.size, NAIVE[args.memory_of])
+    step = training_step(args, model, *peers.batch(args.size, 16, 64, 20))
     step()  # gradients and the optimiser's state exist from now on
+    if args.device == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        step()
+        return torch.cuda.max_memory_allocated() - before
 
     def status(field: str) -> int:
         lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
@@ -110,14 +135,14 @@ class EndProcessor(LogitsProcessor):
         return scores
 
 
-def replying(agent, found, search=None):
+def replying(args, agent, found, search=None):
     """A call that replies to the batches; by ParlAI's own search if ``search`` is it."""
     agent.model = peers.Ending(agent.model, agent.END_IDX)
     agent.model.eval()
     search = search or type(agent)._generate
 
     def reply():
-        with torch.no_grad():
+        with torch.no_grad(), autocast(args):
             for one in found:
                 best, _ = search(agent, one, agent.beam_size, agent.label_truncate)
         lengths = found[-1].label_vec.ne(agent.NULL_IDX).sum(dim=1)
@@ -126,12 +151,12 @@ def replying(agent, found, search=None):
     return reply
 
 
-def generating(model, found, pad: int):
+def generating(args, model, found, pad: int):
     """A call in which transformers' generate replies greedily, with its cache."""
-    model.eval()
+    model.to(args.device).eval()
 
     def reply():
-        with torch.no_grad():
+        with torch.no_grad(), autocast(args):
             for one in found:
                 ids = one.text_vec
                 lengths = one.label_vec.ne(pad).sum(dim=1) - 1
@@ -150,14 +175,14 @@ def generating(model, found, pad: int):
 
 
 def greedy(args, folder) -> list[dict]:
-    """Greedy replies to real test queries, in batches of 32."""
-    hcm, transformer = peers.agent("hcm", SIZE, folder), peers.transformer(SIZE, folder)
-    found = {"HCM": peers.batches(hcm, 64, 32), "Transformer": peers.batches(transformer, 64, 32)}
+    """Greedy replies to real queries, in batches of 32."""
+    hcm, transformer = peers.agent("hcm", args, folder), peers.transformer(args, folder)
+    batches = peers.batches(hcm, 64, 32)
     calls = {
-        "HCM": replying(hcm, found["HCM"]),
-        "BERT2BERT": generating(peers.bert2bert(SIZE), found["HCM"], hcm.NULL_IDX),
+        "HCM": replying(args, hcm, batches),
+        "BERT2BERT": generating(args, peers.bert2bert(args.size), batches, hcm.NULL_IDX),
         "ParlAI Transformer": replying(
-            transformer, found["Transformer"], TorchGeneratorAgent._generate
+            args, transformer, peers.batches(transformer, 64, 32), TorchGeneratorAgent._generate
         ),
     }
     times = peers.compare(calls, args.repeats)
@@ -171,12 +196,12 @@ def greedy(args, folder) -> list[dict]:
 def beam(args, folder) -> list[dict]:
     """Beam search with 5 beams, in batches of 16."""
     settings = {"inference": "beam", "beam_size": 5}
-    hcm = peers.agent("hcm", SIZE, folder, **settings)
-    transformer = peers.transformer(SIZE, folder, **settings)
+    hcm = peers.agent("hcm", args, folder, **settings)
+    transformer = peers.transformer(args, folder, **settings)
     calls = {
-        "HCM": replying(hcm, peers.batches(hcm, 32, 16)),
+        "HCM": replying(args, hcm, peers.batches(hcm, 32, 16)),
         "ParlAI Transformer": replying(
-            transformer, peers.batches(transformer, 32, 16), TorchGeneratorAgent._generate
+            args, transformer, peers.batches(transformer, 32, 16), TorchGeneratorAgent._generate
         ),
     }
     times = peers.compare(calls, args.repeats)
@@ -188,7 +213,7 @@ def bucketing(args, folder) -> list[dict]:
     """Training on batches as they come, and on batches of samples of about the same length."""
     worlds = {}
     for name, wanted in (("bucketed", True), ("as they come", False)):
-        agent = peers.agent("hcm", SIZE, folder, bucket_by_length=wanted, batchsize=16, seed=1)
+        agent = peers.agent("hcm", args, folder, bucket_by_length=wanted, batchsize=16, seed=1)
         worlds[name] = create_task(agent.opt, agent)
 
     def steps(world):
@@ -218,17 +243,20 @@ def start(args, folder) -> list[dict]:
 
 def length(args, folder) -> list[dict]:
     """Cost against length of source and target: batch 16, medians of 3."""
-    model = peers.hcm(SIZE)
+    model = peers.hcm(args.size)
     for source in (64, 128, 256, 512):
-        step = training_step(model, *peers.batch(SIZE, 16, source, 20))
-        print(f"training step, source {source:3}: {peers.compare({'HCM': step}, 3)['HCM']:.2f} s")
+        step = training_step(args, model, *peers.batch(args.size, 16, source, 20))
+        print(f"training step, source {source:3}: {peers.compare({'HCM': step}, 3)['HCM']:.3f} s")
+    for target in (20, 60, 120):
+        step = training_step(args, model, *peers.batch(args.size, 16, 64, target))
+        print(f"training step, target {target:3}: {peers.compare({'HCM': step}, 3)['HCM']:.3f} s")
     decoding = {}
     model.eval()
     for target in (20, 60, 120):
-        ids, _ = peers.batch(SIZE, 16, 64, target)
+        ids = peers.batch(args.size, 16, 64, target)[0].to(args.device)
 
         def decode(ids=ids, target=target):
-            with torch.no_grad():
+            with torch.no_grad(), autocast(args):
                 encoded, cache = model.encoder(ids), None
                 words = ids[:, :1]
                 for _ in range(target):
@@ -236,7 +264,7 @@ def length(args, folder) -> list[dict]:
                     words = torch.cat((words, scores[:, -1].argmax(dim=-1, keepdim=True)), dim=1)
 
         decoding[target] = peers.compare({"HCM": decode}, 3)["HCM"]
-        print(f"decoding {target:3} words: {decoding[target]:.2f} s")
+        print(f"decoding {target:3} words: {decoding[target]:.3f} s")
     return [result("decode_120/6x20", decoding[120] / (6 * decoding[20]), "<= 1.3")]
 
 
@@ -247,35 +275,81 @@ def show(what: str, times: dict) -> None:
 PARTS = {part.__name__: part for part in (train, memory, greedy, beam, bucketing, start, length)}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
-    parser.add_argument("--repeats", type=int, default=5, help="of each side, in turns")
-    parser.add_argument("--steps", type=int, default=12, help="batches of a round of bucketing")
-    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
-    parser.add_argument("--memory-of", choices=("HCM", "NaiveHCM"), help=argparse.SUPPRESS)
-    args = parser.parse_args()
-    torch.set_num_threads(args.threads)
-    torch.manual_seed(1)
-    if args.memory_of:
-        print(memory_of(args.memory_of))
-        return
-    transformers.logging.set_verbosity_error()
-    versions = {
+def compare_with(path: Path, results: list[dict]) -> list[str]:
+    """What got worse than the stored ratios, a line each."""
+    stored = json.loads(path.read_text(encoding="utf-8"))["ratios"]
+    worse = []
+    for found in results:
+        name, value, before = found["name"], found["value"], stored.get(found["name"])
+        if before is None:
+            continue
+        loss = value / before if found["target"].startswith("<=") else before / value
+        if loss > 1 + MARGIN:
+            worse.append(f"{name}: {value} now, {before} stored (wanted {found['target']})")
+    return worse
+
+
+def versions(args) -> dict:
+    """What the figures depend on."""
+    return {
+        "date": str(datetime.date.today()),
         "persona_agents": persona_agents.__version__,
         "torch": torch.__version__,
         "transformers": transformers.__version__,
         "parlai": parlai.__version__,
         "python": platform.python_version(),
+        "device": torch.cuda.get_device_name() if args.device == "cuda" else platform.machine(),
+        "precision": args.precision,
         "threads": args.threads,
+        "size": args.size._asdict(),
         "data": peers.task()["task"],
     }
-    print(json.dumps(versions))
+
+
+def run(args) -> list[dict]:
+    """The parts that ``args.only`` names, each with its printed lines."""
+    torch.manual_seed(1)
     results = []
     with tempfile.TemporaryDirectory() as folder:
         for name in args.only:
             results += PARTS[name](args, folder)
+    return results
+
+
+def parse(argv=None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--repeats", type=int, default=5, help="of each side, in turns")
+    parser.add_argument("--steps", type=int, default=12, help="batches of a round of bucketing")
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--precision", choices=("float32", "bfloat16"), default="float32")
+    parser.add_argument("--size", choices=peers.SIZES, default="small", dest="sized")
+    parser.add_argument("--compare", type=Path, metavar="FILE", help="say what got worse")
+    parser.add_argument("--store", type=Path, metavar="FILE", help="keep the ratios")
+    parser.add_argument("--memory-of", choices=NAIVE, help=argparse.SUPPRESS)
+    args = parser.parse_args(argv)
+    args.size = peers.SIZES[args.sized]
+    torch.set_num_threads(args.threads)
+    transformers.logging.set_verbosity_error()
+    return args
+
+
+def main() -> None:
+    args = parse()
+    if args.memory_of:
+        print(memory_of(args))
+        return
+    print(json.dumps(versions(args)))
+    results = run(args)
     print_results(results)
+    if args.store:
+        ratios = {found["name"]: found["value"] for found in results}
+        kept = json.dumps({"with": versions(args), "ratios": ratios}, indent=1)
+        args.store.write_text(kept + "\n", encoding="utf-8")
+    if args.compare:
+        worse = compare_with(args.compare, results)
+        sys.exit("Slower than before:\n" + "\n".join(worse) if worse else None)
 
 
 if __name__ == "__main__":
