@@ -268,11 +268,23 @@ def length(args, folder) -> list[dict]:
     return [result("decode_120/6x20", decoding[120] / (6 * decoding[20]), "<= 1.3")]
 
 
+def compiled(args, folder) -> list[dict]:
+    """What torch.compile gives a training step of one shape (real batches have many)."""
+    batch = peers.batch(args.size, 16, 64, 20)
+    models = {"compiled": torch.compile(peers.hcm(args.size)), "plain": peers.hcm(args.size)}
+    times = peers.compare(
+        {name: training_step(args, model, *batch) for name, model in models.items()}, args.repeats
+    )
+    show("training step", times)
+    return [result("compiled/plain", times["plain"] / times["compiled"], ">= 1.1")]
+
+
 def show(what: str, times: dict) -> None:
     print(what + ": " + ", ".join(f"{name} {time:.3f} s" for name, time in times.items()))
 
 
-PARTS = {part.__name__: part for part in (train, memory, greedy, beam, bucketing, start, length)}
+STANDARD = (train, memory, greedy, beam, bucketing, start, length)
+PARTS = {part.__name__: part for part in (*STANDARD, compiled)}
 
 
 def compare_with(path: Path, results: list[dict]) -> list[str]:
@@ -318,7 +330,9 @@ def run(args) -> list[dict]:
 
 def parse(argv=None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
+    parser.add_argument(
+        "--only", nargs="+", choices=PARTS, default=[part.__name__ for part in STANDARD]
+    )
     parser.add_argument("--repeats", type=int, default=5, help="of each side, in turns")
     parser.add_argument("--steps", type=int, default=12, help="batches of a round of bucketing")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())

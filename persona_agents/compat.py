@@ -3,8 +3,8 @@
 ParlAI 1.7.2 is its last release. Each mend is one function that takes the freshly imported ParlAI
 module, tests for the feature it is about (never for a version number) and says why it is there and
 when it can go. Mends run right after their module is imported, so registering imports nothing.
-:mod:`persona_agents.compat_files`, :mod:`persona_agents.compat_presets` and
-:mod:`persona_agents.compat_training` hold more of them.
+:mod:`persona_agents.compat_files`, :mod:`persona_agents.compat_presets`,
+:mod:`persona_agents.compat_training` and :mod:`persona_agents.compat_workers` hold more of them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import os
 import sys
 import weakref
 
-from persona_agents import compat_files, compat_presets, compat_training
+from persona_agents import compat_files, compat_presets, compat_training, compat_workers
 
 
 def mend_reduce_on_plateau(lr_scheduler) -> None:
@@ -155,6 +155,7 @@ MENDS = {
     ],
     "parlai.core.torch_agent": [compat_files.mend_checkpoint_files, compat_training.mend_rates],
     "parlai.nn.lr_scheduler": [mend_reduce_on_plateau, mend_inverse_square_root],
+    "parlai.scripts.multiprocessing_train": [compat_workers.mend_workers],
     "parlai.scripts.train_model": [
         mend_plain_writes,
         mend_last_validation,

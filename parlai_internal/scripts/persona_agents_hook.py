@@ -4,6 +4,7 @@ import persona_agents
 
 if persona_agents.register():
     # each registers its sub-command and imports nothing heavy before that is run
+    import persona_agents.scripts.distributed_train
     import persona_agents.scripts.persona_data
     import persona_agents.scripts.persona_explain
     import persona_agents.scripts.persona_rate

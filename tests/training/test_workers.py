@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -11,9 +12,10 @@ from parlai.scripts.train_model import TrainLoop
 
 from persona_agents.agents import workers
 from persona_agents.errors import PersonaAgentsError
+from tests.conftest import ROOT
 from tests.gloo import run_workers
 from tests.systems import SYSTEMS
-from tests.tiny import new_agent, options, samples, train_steps, write_corpus
+from tests.tiny import SIZES, new_agent, options, samples, train_steps, write_corpus
 
 # Ragged on purpose: batches of different sizes, responses of 1 to many tokens.
 SAMPLES = [
@@ -174,6 +176,35 @@ class TestTraining:
             assert before["shown"][5:] == after["shown"]
             for name, weight in before["weights"].items():
                 assert torch.equal(weight, after["weights"][name])
+
+
+def on_command_line(corpus: dict) -> list[str]:
+    """A tiny training: its model, data and sizes."""
+    given = {**SIZES, **corpus, "model": "persona_agents:hcm", "num_epochs": 2, "loglevel": "info"}
+    return [part for name, value in given.items() for part in (f"--{name}", str(value))]
+
+
+def test_the_command_spawns_workers_that_know_the_tasks_and_mends(run_parlai, tmp_path):
+    """Each worker is a new process; the dictionary is not there yet."""
+    command = on_command_line(write_corpus(tmp_path / "data", SAMPLES))
+    model_file = tmp_path / "model"
+    path = os.pathsep.join([str(Path(__file__).parents[1] / "gloo_site"), str(ROOT)])
+    ended = run_parlai(
+        *("multiprocessing_train", *command, "--model_file", model_file),
+        *("--batchsize", 4, "--distributed_world_size", 2, "--skip-generation", "true"),
+        env={"PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
+    )
+    assert ended.returncode == 0, ended.stderr[-2000:]
+    stats = json.loads(Path(f"{model_file}.trainstats").read_text(encoding="utf-8"))
+    assert stats["total_epochs"] >= 2 and stats["valid_reports"]
+    assert model_file.is_file() and Path(f"{model_file}.dict").is_file()
+
+
+def test_the_clusters_command_finds_the_tasks(run_parlai, tmp_path):
+    command = on_command_line(write_corpus(tmp_path / "data", SAMPLES))
+    ended = run_parlai("distributed_train", *command, "--model_file", tmp_path / "model")
+    assert ended.returncode == 1
+    assert "SLURM environment" in ended.stderr, "all was found but the cluster"
 
 
 @pytest.mark.parametrize("backend", ["zero2", "zero3"])
