@@ -22,7 +22,7 @@ from persona_agents.models.attention import at_least_float32
 from persona_agents.models.dvs_vocabulary import ChosenVocabulary, choose_content
 
 EMBEDDING_STD = 0.1
-WORDS_KEPT = (20, 200)  # the encoder's units forget within so many words
+WORDS_KEPT = (100, 400)  # the encoder's units forget within so many words
 HELD_SHARE = 0.3  # of a reply's content words, those in its input; in Persona-Chat and CPC 0.29
 INPUT_GAIN = 2.0  # nats by which an input may raise the logit of a word that it holds, at the start
 RIDGE = 0.01
@@ -83,7 +83,7 @@ class DVS2S(nn.Module):
         """
         Let h_t keep all words of an input, and keep them while training goes on.
 
-        The predictor reads h_t alone. So units forget within 20 to 200 words (chrono
+        The predictor reads h_t alone. So units forget within 100 to 400 words (chrono
         initialisation, Tallec and Ollivier 2018), and are brought to a scale that tanh hardly
         bends. Embeddings are small and what reads them large: then the many updates of the shared
         weights change little of what single words leave in h_t, and each embedding is changed by
@@ -99,7 +99,7 @@ class DVS2S(nn.Module):
             for name, weight in gru.named_parameters():
                 if name.startswith("weight_ih"):
                     weight.div_(EMBEDDING_STD)
-        nn.init.xavier_uniform_(self.bridge.weight, gain=5.0)
+        nn.init.xavier_uniform_(self.bridge.weight, gain=10.0)
 
     @torch.no_grad()
     def start_predictor(self, shares: torch.Tensor, counts: torch.Tensor, end: int) -> None:
