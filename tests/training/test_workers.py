@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -178,9 +179,15 @@ class TestTraining:
                 assert torch.equal(weight, after["weights"][name])
 
 
+TWO_EPOCHS_OF_TWO_WORKERS = [
+    *("--num_epochs", "2", "--batchsize", "4"),
+    *("--distributed_world_size", "2", "--skip-generation", "true"),
+]
+
+
 def on_command_line(corpus: dict) -> list[str]:
-    """A tiny training: its model, data and sizes."""
-    given = {**SIZES, **corpus, "model": "persona_agents:hcm", "num_epochs": 2, "loglevel": "info"}
+    """A tiny model and its data."""
+    given = {**SIZES, **corpus, "model": "persona_agents:hcm", "loglevel": "info"}
     return [part for name, value in given.items() for part in (f"--{name}", str(value))]
 
 
@@ -191,7 +198,7 @@ def test_the_command_spawns_workers_that_know_the_tasks_and_mends(run_parlai, tm
     path = os.pathsep.join([str(Path(__file__).parents[1] / "gloo_site"), str(ROOT)])
     ended = run_parlai(
         *("multiprocessing_train", *command, "--model_file", model_file),
-        *("--batchsize", 4, "--distributed_world_size", 2, "--skip-generation", "true"),
+        *TWO_EPOCHS_OF_TWO_WORKERS,
         env={"PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
     )
     assert ended.returncode == 0, ended.stderr[-2000:]
@@ -205,6 +212,40 @@ def test_the_clusters_command_finds_the_tasks(run_parlai, tmp_path):
     ended = run_parlai("distributed_train", *command, "--model_file", tmp_path / "model")
     assert ended.returncode == 1
     assert "SLURM environment" in ended.stderr, "all was found but the cluster"
+
+
+@pytest.mark.slow
+def test_two_tasks_of_a_cluster(run_parlai, tmp_path):
+    """SLURM's part: an environment, and a program that names the hosts."""
+    program = tmp_path / "bin" / "scontrol"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\necho localhost\n", encoding="utf-8")
+    program.chmod(0o755)
+    model_file = tmp_path / "model"
+    command = on_command_line(write_corpus(tmp_path / "data", SAMPLES))
+    command += ["--model_file", str(model_file)]
+    built = run_parlai("build_dict", *command, "--dict-file", f"{model_file}.dict")
+    assert built.returncode == 0, built.stderr[-2000:]
+    command += TWO_EPOCHS_OF_TWO_WORKERS
+    path = os.pathsep.join([str(Path(__file__).parents[1] / "gloo_site"), str(ROOT)])
+    cluster = {
+        "PYTHONPATH": path,
+        "PATH": f"{program.parent}{os.pathsep}{os.environ['PATH']}",
+        "SLURM_JOB_NODELIST": "localhost",
+        "OMP_NUM_THREADS": "1",
+    }
+    with ThreadPoolExecutor() as pool:
+        ended = pool.map(
+            lambda rank: run_parlai(
+                "distributed_train",
+                *command,
+                env={**cluster, "SLURM_PROCID": str(rank), "SLURM_LOCALID": str(rank)},
+            ),
+            range(2),
+        )
+    assert [one.returncode for one in ended] == [0, 0]
+    stats = json.loads(Path(f"{model_file}.trainstats").read_text(encoding="utf-8"))
+    assert stats["total_epochs"] >= 2 and stats["valid_reports"]
 
 
 @pytest.mark.parametrize("backend", ["zero2", "zero3"])
