@@ -25,6 +25,7 @@ import argparse
 import datetime
 import json
 import platform
+import statistics
 import subprocess
 import tempfile
 from pathlib import Path
@@ -42,8 +43,16 @@ from benchmarks.common import print_results, result
 
 ROOT = Path(__file__).resolve().parent.parent
 MARGIN = 0.1  # by which a ratio may get worse before it counts
-WITHOUT_PLUGIN = "import sys; sys.modules['parlai_internal'] = None; "
-START = "import sys; sys.argv = ['parlai', 'help']; from parlai.__main__ import main; main()"
+START = """
+import sys, time
+from parlai.core.script import setup_script_registry
+sys.modules["parlai_internal"] = None
+setup_script_registry()
+del sys.modules["parlai_internal"]
+begin = time.perf_counter()
+setup_script_registry()
+print(1000 * (time.perf_counter() - begin))
+"""
 
 
 def autocast(args):
@@ -229,16 +238,18 @@ def bucketing(args, folder) -> list[dict]:
 
 
 def start(args, folder) -> list[dict]:
-    """Time until the `parlai` command has listed its sub-commands."""
+    """
+    What the plug-in adds to the start of `parlai`, of some seconds that vary by more than that.
 
-    def run(code):
-        command = [sys.executable, "-c", code]
-        return lambda: subprocess.run(command, check=True, capture_output=True, cwd=ROOT)
-
-    calls = {"with": run(START), "without": run(WITHOUT_PLUGIN + START)}
-    times = peers.compare(calls, max(9, args.repeats))
-    show("parlai help", times)
-    return [result("start_ms", 1000 * (times["with"] - times["without"]), "<= 50")]
+    So only the addition is timed, in new processes that have imported all that ParlAI itself needs.
+    """
+    found = []
+    for _ in range(max(9, args.repeats)):
+        command = [sys.executable, "-c", START]
+        done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT)
+        found.append(float(done.stdout.split()[-1]))
+    print(f"parlai's start: {min(found):.0f} to {max(found):.0f} ms more with the plug-in")
+    return [result("start_ms", statistics.median(found), "<= 50")]
 
 
 def length(args, folder) -> list[dict]:
@@ -294,6 +305,10 @@ def compare_with(path: Path, results: list[dict]) -> list[str]:
     for found in results:
         name, value, before = found["name"], found["value"], stored.get(found["name"])
         if before is None:
+            continue
+        if name.endswith("_ms"):  # a small difference of large times: only its bound counts
+            if not found["ok"]:
+                worse.append(f"{name}: {value} now, wanted {found['target']}")
             continue
         loss = value / before if found["target"].startswith("<=") else before / value
         if loss > 1 + MARGIN:
