@@ -191,6 +191,7 @@ def on_command_line(corpus: dict) -> list[str]:
     return [part for name, value in given.items() for part in (f"--{name}", str(value))]
 
 
+@pytest.mark.slow
 def test_the_command_spawns_workers_that_know_the_tasks_and_mends(run_parlai, tmp_path):
     """Each worker is a new process; the dictionary is not there yet."""
     command = on_command_line(write_corpus(tmp_path / "data", SAMPLES))
