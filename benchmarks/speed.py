@@ -3,7 +3,7 @@ How fast HCM trains and replies, beside named peers of the same size on the same
 
 Peers: transformers' EncoderDecoderModel (BERT2BERT), ParlAI's transformer/generator in ParlAI's own
 search, and HCM written naively. All have random weights; replies get the lengths of the data's
-replies, so that every system writes equally much. Uses the held-out part of the Chinese corpus in
+replies, so that every system writes equally much. Replies are to the held-out part of the Chinese corpus in
 $PERSONA_AGENTS_DATA/cpc, unfiltered, or the bundled one.
 
     python benchmarks/speed.py [--only train memory greedy beam bucketing start length]
@@ -298,15 +298,20 @@ STANDARD = (train, memory, greedy, beam, bucketing, start, length)
 PARTS = {part.__name__: part for part in (*STANDARD, compiled)}
 
 
-def compare_with(path: Path, results: list[dict]) -> list[str]:
-    """What got worse than the stored ratios, a line each."""
-    stored = json.loads(path.read_text(encoding="utf-8"))["ratios"]
+MUST_AGREE = ("data", "threads", "size", "precision", "device")
+
+
+def compare_with(path: Path, results: list[dict], with_: dict) -> list[str]:
+    """What got worse than the stored ratios, a line each; an error if they are of another kind."""
+    stored = json.loads(path.read_text(encoding="utf-8"))
+    for name in MUST_AGREE:
+        if stored["with"][name] != with_[name]:
+            sys.exit(f"{path} was measured with {name} {stored['with'][name]}, not {with_[name]}.")
     worse = []
     for found in results:
-        name, value, before = found["name"], found["value"], stored.get(found["name"])
-        if before is None:
-            continue
-        if name.endswith("_ms"):  # a small difference of large times: only its bound counts
+        name, value, before = found["name"], found["value"], stored["ratios"].get(found["name"])
+        if before is None or name.endswith("_ms"):
+            # no ratio to compare with, or a small difference of large times: the bound counts
             if not found["ok"]:
                 worse.append(f"{name}: {value} now, wanted {found['target']}")
             continue
@@ -373,11 +378,12 @@ def main() -> None:
     results = run(args)
     print_results(results)
     if args.store:
-        ratios = {found["name"]: found["value"] for found in results}
+        kept = json.loads(args.store.read_text("utf-8"))["ratios"] if args.store.exists() else {}
+        ratios = {**kept, **{found["name"]: found["value"] for found in results}}
         kept = json.dumps({"with": versions(args), "ratios": ratios}, indent=1)
         args.store.write_text(kept + "\n", encoding="utf-8")
     if args.compare:
-        worse = compare_with(args.compare, results)
+        worse = compare_with(args.compare, results, versions(args))
         sys.exit("Slower than before:\n" + "\n".join(worse) if worse else None)
 
 

@@ -85,7 +85,7 @@ class DVS2S(nn.Module):
 
         The predictor reads h_t alone. So units forget within 100 to 400 words (chrono
         initialisation, Tallec and Ollivier 2018), and are brought to a scale that tanh hardly
-        bends. Embeddings are small and what reads them large: then the many updates of the shared
+        bends. Embeddings are small and what reads them, the decoder too, is large: then the many updates of the shared
         weights change little of what single words leave in h_t, and each embedding is changed by
         its own word alone.
         """

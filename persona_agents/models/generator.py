@@ -109,7 +109,7 @@ class CopyingModel(nn.Module):
             ids = ids[:, -1:]
         decoded = self.decode(ids, encoded, cache)
         scores = copy.mixture(*self.distribution(decoded, encoded))
-        return scores.view(*ids.shape, -1), decoded.cache
+        return scores.reshape(*ids.shape, -1), decoded.cache
 
     def output(self, log_probs: torch.Tensor) -> torch.Tensor:
         """Identity: the decoder's scores are log-probabilities already."""

@@ -13,7 +13,7 @@ def by_length(read: Callable, ids: torch.Tensor, pad: int) -> torch.Tensor:
     """
     An encoder's states of inputs of different lengths, computed in groups of about equal length.
 
-    For replying on a CPU, where time goes with the number of positions. A GPU is faster with one
+    For replying and evaluating on a CPU, where time goes with the number of positions. A GPU is faster with one
     large batch, and training has batches of equal length (``--bucket-by-length``).
 
     :param read: inputs (B', S') -> states (B', S', d).
