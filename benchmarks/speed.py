@@ -61,6 +61,13 @@ def autocast(args):
     return torch.autocast(args.device, precision, enabled=precision != torch.float32)
 
 
+def loss_of(model, ids, ys):
+    if isinstance(model, transformers.EncoderDecoderModel):
+        return model(input_ids=ids, attention_mask=ids.ne(peers.SPECIAL.pad), labels=ys).loss
+    log_prob, *_ = model(ids, ys)
+    return -log_prob.mean()
+
+
 def training_step(args, model, ids, ys):
     """A call that takes one step of AdamW."""
     model.to(args.device).train()
@@ -70,15 +77,9 @@ def training_step(args, model, ids, ys):
     def step():
         optimizer.zero_grad()
         with autocast(args):
-            loss = loss_of()
+            loss = loss_of(model, ids, ys)
         loss.backward()
         optimizer.step()
-
-    def loss_of():
-        if isinstance(model, transformers.EncoderDecoderModel):
-            return model(input_ids=ids, attention_mask=ids.ne(peers.SPECIAL.pad), labels=ys).loss
-        log_prob, *_ = model(ids, ys)
-        return -log_prob.mean()
 
     return step
 
@@ -301,15 +302,20 @@ PARTS = {part.__name__: part for part in (*STANDARD, compiled)}
 MUST_AGREE = ("data", "threads", "size", "precision", "device")
 
 
-def compare_with(path: Path, results: list[dict], with_: dict) -> list[str]:
-    """What got worse than the stored ratios, a line each; an error if they are of another kind."""
+def stored_ratios(path: Path, now: dict) -> dict[str, float]:
+    """The ratios in a file; ends the program if they were not measured as they are ``now``."""
     stored = json.loads(path.read_text(encoding="utf-8"))
     for name in MUST_AGREE:
-        if stored["with"][name] != with_[name]:
-            sys.exit(f"{path} was measured with {name} {stored['with'][name]}, not {with_[name]}.")
+        if stored["with"][name] != now[name]:
+            sys.exit(f"{path} was measured with {name} {stored['with'][name]}, not {now[name]}.")
+    return stored["ratios"]
+
+
+def worse_than(stored: dict[str, float], results: list[dict]) -> list[str]:
+    """What got worse than the stored ratios, a line each."""
     worse = []
     for found in results:
-        name, value, before = found["name"], found["value"], stored["ratios"].get(found["name"])
+        name, value, before = found["name"], found["value"], stored.get(found["name"])
         if before is None or name.endswith("_ms"):
             # no ratio to compare with, or a small difference of large times: the bound counts
             if not found["ok"]:
@@ -374,16 +380,20 @@ def main() -> None:
     if args.memory_of:
         print(memory_of(args))
         return
-    print(json.dumps(versions(args)))
+    now = versions(args)
+    print(json.dumps(now))
+    if args.compare:
+        before = stored_ratios(args.compare, now)
+    if args.store:
+        kept = stored_ratios(args.store, now) if args.store.exists() else {}
     results = run(args)
     print_results(results)
     if args.store:
-        kept = json.loads(args.store.read_text("utf-8"))["ratios"] if args.store.exists() else {}
         ratios = {**kept, **{found["name"]: found["value"] for found in results}}
-        kept = json.dumps({"with": versions(args), "ratios": ratios}, indent=1)
-        args.store.write_text(kept + "\n", encoding="utf-8")
+        text = json.dumps({"with": now, "ratios": ratios}, indent=1)
+        args.store.write_text(text + "\n", encoding="utf-8")
     if args.compare:
-        worse = compare_with(args.compare, results, versions(args))
+        worse = worse_than(before, results)
         sys.exit("Slower than before:\n" + "\n".join(worse) if worse else None)
 
 

@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 
 
-class _OnCPU(torch.nn.parallel.DistributedDataParallel):
+class OnCPU(torch.nn.parallel.DistributedDataParallel):
     def __init__(self, module, device_ids=None, **options):
         super().__init__(module, **options)
 
@@ -27,7 +27,7 @@ def _all_gather_list(data):
 
 
 def _work(function, arguments, rank, count, folder) -> None:
-    torch.nn.parallel.DistributedDataParallel = _OnCPU
+    torch.nn.parallel.DistributedDataParallel = OnCPU
     for name, module in list(sys.modules.items()):
         if name.startswith("parlai.") and hasattr(module, "all_gather_list"):
             module.all_gather_list = _all_gather_list

@@ -119,9 +119,10 @@ def by_sample(agent, batch, beam_size: int, max_ts: int):
     ]
     running = list(searches)
     encoded = model.encoder(*agent._encoder_input(batch))
-    shared = getattr(model, "beams_share_input", False)
-    if not shared:
-        beams = torch.arange(batch.batchsize, device=device).repeat_interleave(beam_size)
+    # rows of what is encoded, for each input
+    width = 1 if getattr(model, "beams_share_input", False) else beam_size
+    if width > 1:
+        beams = torch.arange(batch.batchsize, device=device).repeat_interleave(width)
         encoded = model.reorder_encoder_states(encoded, beams)
     state = None
     words = agent._get_initial_decoder_input(batch.batchsize, beam_size, device)  # (R k, 1)
@@ -137,10 +138,8 @@ def by_sample(agent, batch, beam_size: int, max_ts: int):
         if len(kept) > (1 - LEAVE) * len(running):
             kept = range(len(running))
         else:
-            rows = torch.tensor(kept, device=device)
-            if not shared:
-                rows = rows.unsqueeze(1) * beam_size + torch.arange(beam_size, device=device)
-                rows = rows.flatten()
+            rows = torch.tensor(kept, device=device).unsqueeze(1) * width
+            rows = (rows + torch.arange(width, device=device)).flatten()
             encoded = model.reorder_encoder_states(encoded, rows)
         parents = torch.cat(
             [beam_size * i + running[i].get_backtrack_from_current_step() for i in kept]

@@ -128,8 +128,13 @@ class CopyGate(nn.Module):
         )
 
 
+def log_decode(logits: torch.Tensor) -> torch.Tensor:
+    """Eq. 9 in logarithms: log p_decode, (B, T, V)."""
+    return at_least_float32(logits).log_softmax(dim=-1)
+
+
 def target_log_prob(
-    logits: torch.Tensor,
+    log_p: torch.Tensor,
     target: torch.Tensor,
     modes: Modes | None = None,
     sources: Sources | None = None,
@@ -137,25 +142,10 @@ def target_log_prob(
     """
     Eq. 16 at one word for each step: log p_response(target), without building the mixture.
 
-    :param logits: (B, T, V) scores of eq. 9.
+    :param log_p: (B, T, V) of :func:`log_decode`.
     :param target: (B, T) word ids.
     :return: (B, T) log-probabilities.
     """
-    return mix_target(log_decode(logits), target, modes, sources)
-
-
-def log_decode(logits: torch.Tensor) -> torch.Tensor:
-    """Eq. 9 in logarithms: log p_decode, (B, T, V)."""
-    return at_least_float32(logits).log_softmax(dim=-1)
-
-
-def mix_target(
-    log_p: torch.Tensor,
-    target: torch.Tensor,
-    modes: Modes | None = None,
-    sources: Sources | None = None,
-) -> torch.Tensor:
-    """:func:`target_log_prob` where all of :func:`log_decode`, (B, T, V), is known."""
     # the fastest way to the value at one word, backward pass included
     log_p = -F.nll_loss(log_p.flatten(0, 1), target.flatten(), reduction="none").view_as(target)
     if modes is None:
@@ -185,7 +175,8 @@ def explain(
     :param target: (B, T) word ids.
     :param query: bool (B, S), the positions of the query's words; ``persona`` likewise.
     """
-    log_p = target_log_prob(logits, target)  # (B, T) log p_decode
+    log_decoded = log_decode(logits)  # (B, T, V)
+    log_p = target_log_prob(log_decoded, target)  # (B, T) log p_decode
     log_copy = torch.stack(modes[1:]).logsumexp(dim=0)  # (B, T) log (1 - p_gen)
     # The copy distribution by itself, so that a p_gen of nearly 1 does not swallow it.
     nothing = log_copy == NO_MASS
@@ -198,7 +189,7 @@ def explain(
     tiny = torch.finfo(weights.dtype).tiny
     holds = target.unsqueeze(-1) == sources.ids.unsqueeze(1)  # (B, T, S)
     return Explanation(
-        target_log_prob(logits, target, modes, sources).exp(),
+        target_log_prob(log_decoded, target, modes, sources).exp(),
         (modes.generate + log_p).exp(),
         log_copy.exp().unsqueeze(-1) * weights * holds,
         modes.generate.exp(),

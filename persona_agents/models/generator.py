@@ -58,7 +58,7 @@ class CopyingModel(nn.Module):
         log_p = copy.log_decode(logits)  # (B, T, V)
         with torch.no_grad():
             best = copy.best_word(log_p, modes, sources)
-        return copy.mix_target(log_p, ys, modes, sources), best
+        return copy.target_log_prob(log_p, ys, modes, sources), best
 
     def explain(self, encoded, ys: torch.Tensor) -> copy.Explanation:
         """

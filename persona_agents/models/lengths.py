@@ -25,7 +25,7 @@ def by_length(read: Callable, ids: torch.Tensor, pad: int) -> torch.Tensor:
     lengths = ids.ne(pad).sum(dim=1)  # (B,)
     states = None
     for rows in lengths.argsort(stable=True).split(ROWS):
-        longest = max(1, int(lengths[rows].max()))
+        longest = max(1, int(lengths[rows[-1]]))
         found = read(ids[rows, :longest])  # (B', S', d)
         if states is None:
             states = found.new_zeros(*ids.shape, found.size(-1))

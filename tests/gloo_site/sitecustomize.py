@@ -8,6 +8,8 @@ import torch
 import torch.distributed as dist
 from torch.distributed.algorithms.join import Join
 
+from tests.gloo import OnCPU
+
 torch.cuda.device_count = lambda: 2
 torch.cuda.set_device = lambda device: None
 torch.cuda.init = lambda: None
@@ -26,13 +28,8 @@ def _join_on_cpu(self, *args, **kwargs):
     self._device = torch.device("cpu")
 
 
-class _OnCPU(torch.nn.parallel.DistributedDataParallel):
-    def __init__(self, module, device_ids=None, **options):
-        super().__init__(module, **options)
-
-
 dist.init_process_group = _with_gloo
 # Once the first worker has left, gloo may keep the second waiting for ever: all leave together.
 dist.destroy_process_group = dist.barrier
 Join.__init__ = _join_on_cpu
-torch.nn.parallel.DistributedDataParallel = _OnCPU
+torch.nn.parallel.DistributedDataParallel = OnCPU

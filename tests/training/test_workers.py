@@ -179,6 +179,10 @@ class TestTraining:
                 assert torch.equal(weight, after["weights"][name])
 
 
+WITHOUT_GPUS = {
+    "PYTHONPATH": os.pathsep.join([str(ROOT / "tests" / "gloo_site"), str(ROOT)]),
+    "OMP_NUM_THREADS": "1",
+}
 TWO_EPOCHS_OF_TWO_WORKERS = [
     *("--num_epochs", "2", "--batchsize", "4"),
     *("--distributed_world_size", "2", "--skip-generation", "true"),
@@ -191,20 +195,24 @@ def on_command_line(corpus: dict) -> list[str]:
     return [part for name, value in given.items() for part in (f"--{name}", str(value))]
 
 
+def assert_trained(model_file) -> None:
+    """To the end, and validated."""
+    stats = json.loads(Path(f"{model_file}.trainstats").read_text(encoding="utf-8"))
+    assert stats["total_epochs"] >= 2 and stats["valid_reports"]
+
+
 @pytest.mark.slow
 def test_the_command_spawns_workers_that_know_the_tasks_and_mends(run_parlai, tmp_path):
     """Each worker is a new process; the dictionary is not there yet."""
     command = on_command_line(write_corpus(tmp_path / "data", SAMPLES))
     model_file = tmp_path / "model"
-    path = os.pathsep.join([str(Path(__file__).parents[1] / "gloo_site"), str(ROOT)])
     ended = run_parlai(
         *("multiprocessing_train", *command, "--model_file", model_file),
         *TWO_EPOCHS_OF_TWO_WORKERS,
-        env={"PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
+        env=WITHOUT_GPUS,
     )
     assert ended.returncode == 0, ended.stderr[-2000:]
-    stats = json.loads(Path(f"{model_file}.trainstats").read_text(encoding="utf-8"))
-    assert stats["total_epochs"] >= 2 and stats["valid_reports"]
+    assert_trained(model_file)
     assert model_file.is_file() and Path(f"{model_file}.dict").is_file()
 
 
@@ -228,12 +236,10 @@ def test_two_tasks_of_a_cluster(run_parlai, tmp_path):
     built = run_parlai("build_dict", *command, "--dict-file", f"{model_file}.dict")
     assert built.returncode == 0, built.stderr[-2000:]
     command += TWO_EPOCHS_OF_TWO_WORKERS
-    path = os.pathsep.join([str(Path(__file__).parents[1] / "gloo_site"), str(ROOT)])
     cluster = {
-        "PYTHONPATH": path,
+        **WITHOUT_GPUS,
         "PATH": f"{program.parent}{os.pathsep}{os.environ['PATH']}",
         "SLURM_JOB_NODELIST": "localhost",
-        "OMP_NUM_THREADS": "1",
     }
     with ThreadPoolExecutor() as pool:
         ended = pool.map(
@@ -245,8 +251,7 @@ def test_two_tasks_of_a_cluster(run_parlai, tmp_path):
             range(2),
         )
     assert [one.returncode for one in ended] == [0, 0]
-    stats = json.loads(Path(f"{model_file}.trainstats").read_text(encoding="utf-8"))
-    assert stats["total_epochs"] >= 2 and stats["valid_reports"]
+    assert_trained(model_file)
 
 
 @pytest.mark.parametrize("backend", ["zero2", "zero3"])

@@ -153,7 +153,8 @@ def test_the_target_is_gathered_from_the_mixture(seed):
     for word in range(V):
         target = torch.full((B, T), word)
         torch.testing.assert_close(
-            copying.target_log_prob(parts[0], target, *parts[1:]), full[..., word]
+            copying.target_log_prob(copying.log_decode(parts[0]), target, *parts[1:]),
+            full[..., word],
         )
 
 
@@ -186,7 +187,8 @@ def test_without_copying_there_is_only_the_vocabulary():
     assert copying.best_word(copying.log_decode(logits)).equal(logits.argmax(dim=2))
     target = torch.randint(V, (B, T))
     torch.testing.assert_close(
-        copying.target_log_prob(logits, target), expected.gather(2, target.unsqueeze(2)).squeeze(2)
+        copying.target_log_prob(copying.log_decode(logits), target),
+        expected.gather(2, target.unsqueeze(2)).squeeze(2),
     )
 
 
@@ -211,7 +213,9 @@ def test_the_targets_gradient_is_right(word):
             persona=copying.copy_distribution(weights, in_persona),
         )
         modes = copying.Modes(*modes.log_softmax(dim=2).unbind(dim=2))
-        return copying.target_log_prob(logits, torch.full((1, 2), word), modes, sources)
+        return copying.target_log_prob(
+            copying.log_decode(logits), torch.full((1, 2), word), modes, sources
+        )
 
     assert torch.autograd.gradcheck(loss, (logits, attention, modes))
 
@@ -237,7 +241,9 @@ def test_saturation_and_missing_mass_stay_finite(
         persona=copying.copy_distribution(attention, in_persona & has_persona.unsqueeze(1)),
     )
     modes = made(*inputs, has_query, has_persona)
-    log_p = copying.target_log_prob(logits, torch.full((B, T), word), modes, sources)
+    log_p = copying.target_log_prob(
+        copying.log_decode(logits), torch.full((B, T), word), modes, sources
+    )
     full = copying.mixture(logits, modes, sources)
     assert log_p.dtype == full.dtype == torch.float32
     assert torch.isfinite(log_p).all()
@@ -267,7 +273,9 @@ def test_a_word_with_next_to_no_mass_leaves_finite_gradients(mass):
     share = torch.tensor([[[mass, 1.0 - mass]]], requires_grad=True)  # (1, 1, S)
     sources = copying.Sources(torch.tensor([[4, 5]]), share, torch.zeros(1, 1, 2))
     modes = copying.Modes(*(torch.tensor([[mode]]) for mode in (-100.0, 0.0, -math.inf)))
-    log_prob = copying.target_log_prob(logits, torch.tensor([[4]]), modes, sources)
+    log_prob = copying.target_log_prob(
+        copying.log_decode(logits), torch.tensor([[4]]), modes, sources
+    )
     log_prob.sum().backward()
     assert log_prob.isfinite().all()
     assert logits.grad.isfinite().all() and share.grad.isfinite().all()
