@@ -9,6 +9,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from persona_agents.models.linear import Linear
+
 
 def at_least_float32(x: torch.Tensor) -> torch.Tensor:
     """x in float32, or in float64 if it is: what softmax and logarithms are computed in."""
@@ -72,10 +74,10 @@ class MultiHeadAttention(nn.Module):
         if d % n_heads:
             raise ValueError(f"hidden size {d} is not a multiple of {n_heads} heads")
         self.n_heads = n_heads
-        self.query = nn.Linear(d, d)
-        self.key = nn.Linear(d, d)
-        self.value = nn.Linear(d, d)
-        self.out = nn.Linear(d, d)
+        self.query = Linear(d, d)
+        self.key = Linear(d, d)
+        self.value = Linear(d, d)
+        self.out = Linear(d, d)
         self.dropout = nn.Dropout(dropout)
 
     def _split(self, x: torch.Tensor) -> torch.Tensor:

@@ -16,6 +16,7 @@ from persona_agents.models import copy
 from persona_agents.models.attention import KeyValue, MultiHeadAttention, project_for
 from persona_agents.models.generator import PERSONA, QUERY, CopyingModel, SpecialIds
 from persona_agents.models.lengths import by_length
+from persona_agents.models.linear import Linear, pack_linears
 
 
 class Source(NamedTuple):
@@ -68,8 +69,8 @@ class DecoderLayer(nn.Module):
         self.query_attention_norm = nn.LayerNorm(d, eps=eps)
         self.persona_attention = MultiHeadAttention(d, n_heads, dropout)
         self.persona_attention_norm = nn.LayerNorm(d, eps=eps)
-        self.ffn_in = nn.Linear(d, ffn_size)
-        self.ffn_out = nn.Linear(ffn_size, d)
+        self.ffn_in = Linear(d, ffn_size)
+        self.ffn_out = Linear(ffn_size, d)
         self.ffn_norm = nn.LayerNorm(d, eps=eps)
         self.dropout = nn.Dropout(dropout)
 
@@ -152,6 +153,7 @@ class HCM(CopyingModel):
         config = bert.config
         d = config.hidden_size
         self.special = special
+        pack_linears(bert)
         self.bert = bert
         self.layers = nn.ModuleList(
             DecoderLayer(
@@ -163,7 +165,7 @@ class HCM(CopyingModel):
             )
             for _ in range(n_decoder_layers)
         )
-        self.generator = nn.Linear(d, config.vocab_size)  # W_A, b_A
+        self.generator = Linear(d, config.vocab_size)  # W_A, b_A
         self.copy = None if copy_mode == "none" else copy.CopyGate(d, copy_mode == "hierarchical")
         for part in (self.layers, self.generator, self.copy):
             if part is not None:

@@ -23,6 +23,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from persona_agents.models import copy
 from persona_agents.models.attention import at_least_float32
 from persona_agents.models.generator import CopyingModel, SpecialIds
+from persona_agents.models.linear import Linear
 
 
 class Encoded(NamedTuple):
@@ -117,7 +118,7 @@ class PGN(CopyingModel):
         self.combine = nn.Linear(2 * hidden_size, hidden_size, bias=False)  # V
         same = hidden_size == embedding_size
         self.to_embedding = nn.Identity() if same else nn.Linear(hidden_size, embedding_size)
-        self.generator = nn.Linear(embedding_size, vocab_size)  # W, one row a word
+        self.generator = Linear(embedding_size, vocab_size)  # W, one row a word
         # start as ParlAI's seq2seq does
         nn.init.normal_(self.generator.weight)
         nn.init.uniform_(self.generator.bias, -(vocab_size**-0.5), vocab_size**-0.5)
