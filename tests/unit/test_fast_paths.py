@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 import transformers
 
+from persona_agents.models import linear
 from persona_agents.models.attention import MultiHeadAttention, project_for
 from persona_agents.models.hcm import HCM, SpecialIds
 from persona_agents.models.lengths import ROWS, by_length
@@ -90,3 +93,24 @@ def test_beams_that_share_an_input_are_scored_as_if_each_had_its_own(model, k):
         whole, _ = model.decoder(words, own)
     torch.testing.assert_close(whole_shared, whole, rtol=0, atol=1e-10)
     torch.testing.assert_close(whole[:, -1:], each, rtol=0, atol=1e-10)
+
+
+@pytest.mark.skipif(not linear.CAN_PACK, reason="this torch cannot pack weights")
+@torch.no_grad()
+def test_packed_weights_give_the_scores_of_plain_ones(model, monkeypatch):
+    model, ids = copy.deepcopy(model).float(), inputs(2 * ROWS)
+    words = torch.randint(4, V, (len(ids), 4), generator=torch.Generator().manual_seed(1))
+
+    def scores():
+        """Those of four steps, (4, B, V)."""
+        encoded, cache, found = model.encoder(ids), None, []
+        for length in (1, 2, 3, 4):
+            log_probs, cache = model.decoder(words[:, :length], encoded, cache)
+            found.append(log_probs[:, -1])
+        return torch.stack(found)
+
+    packed = scores()
+    used = [module for module in model.modules() if getattr(module, "_packed", None)]
+    assert len(used) > 6 * len(model.layers)
+    monkeypatch.setattr(linear, "CAN_PACK", False)
+    torch.testing.assert_close(packed, scores(), rtol=0, atol=1e-5)
