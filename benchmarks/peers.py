@@ -26,7 +26,7 @@ LENGTH_MARK = 1000  # first of the ids that tell a model how long its reply is t
 
 
 class Size(NamedTuple):
-    """Sizes of encoder and decoder; the defaults are those of the table in the README."""
+    """Sizes of encoder and decoder; the defaults are those of docs/speed.md."""
 
     d: int = 384
     heads: int = 12

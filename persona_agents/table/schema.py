@@ -1,6 +1,6 @@
 """What the table's YAML file may hold, by itself: the `parlai` command reads it at every start."""
 
-# Shown by `parlai persona_table --help` and in the README.
+# Shown by `parlai persona_table --help`; docs/tables.md has an example.
 SCHEMA = """\
 the YAML file:
   tasks:                    ParlAI task names, one set of tables each; a list, or a mapping
