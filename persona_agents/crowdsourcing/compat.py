@@ -19,7 +19,7 @@ from persona_agents.errors import PersonaAgentsError
 HOW_TO_INSTALL = (
     "This step runs on Mephisto, which is not installed. Its versions of other libraries are old, "
     "so give it a virtual environment of its own (Python 3.9 to 3.11): "
-    "pip install 'persona_agents[crowdsourcing]'"
+    "pip install torch '.[crowdsourcing]' in the folder of persona_agents' setup.py"
 )
 
 

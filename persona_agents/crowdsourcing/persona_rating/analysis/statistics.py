@@ -15,7 +15,7 @@ import numpy as np
 from persona_agents.errors import PersonaAgentsError
 
 Ratings = "list[dict[str, float]]"
-MISSING = "{0} is not installed: pip install 'persona_agents[crowdsourcing]'"
+MISSING = "{0} is not installed: pip install '.[crowdsourcing]' where its setup.py is"
 
 
 def _finite(value) -> float | None:
