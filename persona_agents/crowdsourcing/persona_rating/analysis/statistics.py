@@ -15,7 +15,9 @@ import numpy as np
 from persona_agents.errors import PersonaAgentsError
 
 Ratings = "list[dict[str, float]]"
-MISSING = "{0} is not installed: pip install '.[crowdsourcing]' where its setup.py is"
+MISSING = (
+    "{0} is not installed: pip install '.[crowdsourcing]' in the folder of persona_agents' setup.py"
+)
 
 
 def _finite(value) -> float | None:
