@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from persona_agents.models.linear import Linear
+from persona_agents.models.layers import Dropout, Linear
 
 
 def at_least_float32(x: torch.Tensor) -> torch.Tensor:
@@ -78,7 +78,7 @@ class MultiHeadAttention(nn.Module):
         self.key = Linear(d, d)
         self.value = Linear(d, d)
         self.out = Linear(d, d)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def _split(self, x: torch.Tensor) -> torch.Tensor:
         # (B, S, d) -> (B, H, S, d/H)

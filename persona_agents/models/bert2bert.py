@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from persona_agents.models.generator import CopyingModel, SpecialIds
-from persona_agents.models.linear import pack_linears
+from persona_agents.models.layers import use_fast_layers
 
 
 class Encoded(NamedTuple):
@@ -45,7 +45,7 @@ class BERT2BERT(CopyingModel):
 
     def __init__(self, pair: nn.Module, special: SpecialIds):
         super().__init__()
-        pack_linears(pair)
+        use_fast_layers(pair)
         self.pair = pair
         self.special = special
         parameters = inspect.signature(type(pair.decoder).forward).parameters

@@ -15,8 +15,8 @@ from torch import nn
 from persona_agents.models import copy
 from persona_agents.models.attention import KeyValue, MultiHeadAttention, project_for
 from persona_agents.models.generator import PERSONA, QUERY, CopyingModel, SpecialIds
+from persona_agents.models.layers import Dropout, Linear, use_fast_layers
 from persona_agents.models.lengths import by_length
-from persona_agents.models.linear import Linear, pack_linears
 
 
 class Source(NamedTuple):
@@ -72,7 +72,7 @@ class DecoderLayer(nn.Module):
         self.ffn_in = Linear(d, ffn_size)
         self.ffn_out = Linear(ffn_size, d)
         self.ffn_norm = nn.LayerNorm(d, eps=eps)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def attend_self(self, h, past: KeyValue | None, visible) -> tuple[torch.Tensor, KeyValue]:
         """
@@ -153,7 +153,7 @@ class HCM(CopyingModel):
         config = bert.config
         d = config.hidden_size
         self.special = special
-        pack_linears(bert)
+        use_fast_layers(bert)
         self.bert = bert
         self.layers = nn.ModuleList(
             DecoderLayer(

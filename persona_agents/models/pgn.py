@@ -23,7 +23,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from persona_agents.models import copy
 from persona_agents.models.attention import at_least_float32
 from persona_agents.models.generator import CopyingModel, SpecialIds
-from persona_agents.models.linear import Linear
+from persona_agents.models.layers import Linear
 
 
 class Encoded(NamedTuple):

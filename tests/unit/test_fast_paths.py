@@ -8,7 +8,7 @@ import pytest
 import torch
 import transformers
 
-from persona_agents.models import linear
+from persona_agents.models import layers
 from persona_agents.models.attention import MultiHeadAttention, project_for
 from persona_agents.models.hcm import HCM, SpecialIds
 from persona_agents.models.lengths import ROWS, by_length
@@ -95,7 +95,7 @@ def test_beams_that_share_an_input_are_scored_as_if_each_had_its_own(model, k):
     torch.testing.assert_close(whole[:, -1:], each, rtol=0, atol=1e-10)
 
 
-@pytest.mark.skipif(not linear.CAN_PACK, reason="this torch cannot pack weights")
+@pytest.mark.skipif(not layers.HAS_ONEDNN, reason="this torch cannot pack weights")
 @torch.no_grad()
 def test_packed_weights_give_the_scores_of_plain_ones(model, monkeypatch):
     model, ids = copy.deepcopy(model).float(), inputs(2 * ROWS)
@@ -112,5 +112,5 @@ def test_packed_weights_give_the_scores_of_plain_ones(model, monkeypatch):
     packed = scores()
     used = [module for module in model.modules() if getattr(module, "_packed", None)]
     assert len(used) > 6 * len(model.layers)
-    monkeypatch.setattr(linear, "CAN_PACK", False)
+    monkeypatch.setattr(layers, "HAS_ONEDNN", False)
     torch.testing.assert_close(packed, scores(), rtol=0, atol=1e-5)
