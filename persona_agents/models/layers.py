@@ -19,7 +19,7 @@ def product(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) ->
 
 
 class Product(torch.autograd.Function):
-    """:func:`product` with its gradient."""
+    """:func:`product` of a matrix, with its gradient: x (N, d_in) -> (N, d_out)."""
 
     @staticmethod
     def forward(ctx, x, weight, bias):
@@ -31,11 +31,10 @@ class Product(torch.autograd.Function):
     def backward(ctx, grad):
         x, weight = ctx.saved_tensors
         for_x, for_weight, for_bias = ctx.needs_input_grad
-        rows = grad.reshape(-1, grad.size(-1))  # (N, d_out)
         return (
             product(grad, weight.t(), None) if for_x else None,
-            rows.t() @ x.reshape(-1, x.size(-1)) if for_weight else None,  # torch's is faster here
-            rows.sum(dim=0) if for_bias else None,
+            grad.t() @ x if for_weight else None,  # torch's is faster here
+            grad.sum(dim=0) if for_bias else None,
         )
 
 
@@ -72,7 +71,9 @@ class Linear(nn.Linear):
         if not self._fits(x):
             return super().forward(x)
         if learns:
-            return Product.apply(x, self.weight, self.bias)
+            # shaped out here: what it returns may then be written to in place
+            rows = Product.apply(x.reshape(-1, self.in_features), self.weight, self.bias)
+            return rows.view(*x.shape[:-1], self.out_features)
         return product(x, self.weight if self.training else self._packed_weight(), self.bias)
 
     def _fits(self, x: torch.Tensor) -> bool:
