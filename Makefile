@@ -4,7 +4,7 @@
 # make test-crowdsourcing  human evaluation alone; make smoke-crowdsourcing the heart of it
 # make smoke-b    plug-in and HCM tests in environment B (current numpy, transformers, torch)
 # make zoo        train, evaluate and pack the two models that come with the package
-# make bench      speed against named peers, compared with the stored ratios (15 quiet minutes; wants PERSONA_AGENTS_DATA)
+# make bench      speed against named peers, compared with the stored ratios (10 quiet minutes; wants PERSONA_AGENTS_DATA)
 # make lint       ruff; make clean removes what this file creates
 #
 # Variables: PYTHON, PYTHON_B interpreters of the two environments; VENV, VENV_B their folders;
