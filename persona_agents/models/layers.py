@@ -1,4 +1,4 @@
-"""Linear maps and dropout that are faster on a CPU than torch's own; on a GPU they are torch's own."""
+"""Linear maps and dropout: faster on a CPU than torch's own, torch's own elsewhere."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ def test_beams_that_share_an_input_are_scored_as_if_each_had_its_own(model, k):
     torch.testing.assert_close(whole[:, -1:], each, rtol=0, atol=1e-10)
 
 
-@pytest.mark.skipif(not layers.HAS_ONEDNN, reason="this torch cannot pack weights")
+@pytest.mark.skipif(not layers.HAS_ONEDNN, reason="this torch has no oneDNN")
 @torch.no_grad()
 def test_packed_weights_give_the_scores_of_plain_ones(model, monkeypatch):
     model, ids = copy.deepcopy(model).float(), inputs(2 * ROWS)

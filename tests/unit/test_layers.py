@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from persona_agents.models import layers
 from persona_agents.models.layers import Dropout, Linear, use_fast_layers
 
-needs_packing = pytest.mark.skipif(not layers.HAS_ONEDNN, reason="this torch has no oneDNN")
+needs_onednn = pytest.mark.skipif(not layers.HAS_ONEDNN, reason="this torch has no oneDNN")
 
 
 def plain(layer: Linear, x: torch.Tensor) -> torch.Tensor:
@@ -30,7 +30,7 @@ def layer():
     return Linear(24, 40).eval()
 
 
-@needs_packing
+@needs_onednn
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("shape", [(24,), (1, 24), (3, 24), (2, 5, 24), (0, 24), (2, 0, 24)])
 @torch.no_grad()
@@ -42,7 +42,7 @@ def test_inputs_of_all_shapes(shape, bias):
     check(layer, torch.randn(24, 7).t())  # rows that are not contiguous
 
 
-@needs_packing
+@needs_onednn
 @torch.no_grad()
 def test_weights_that_change_are_packed_anew(layer):
     x = torch.randn(3, 24)
@@ -91,7 +91,7 @@ def test_another_precision_and_back(layer):
     check(layer.float(), x)
 
 
-@needs_packing
+@needs_onednn
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("shape", [(24,), (1, 24), (6, 24), (2, 5, 24), (0, 24)])
 @pytest.mark.parametrize("frozen", ["", "x", "weight", "bias"])
@@ -113,7 +113,7 @@ def test_gradients(shape, bias, frozen):
         torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
 
 
-@needs_packing
+@needs_onednn
 def test_training_is_computed_by_onednn(layer, monkeypatch):
     asked = []
     original = layers.product
