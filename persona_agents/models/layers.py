@@ -83,7 +83,10 @@ class Linear(nn.Linear):
             and x.device.type == self.weight.device.type == "cpu"
             and x.dtype == self.weight.dtype == torch.float32
             and not torch.is_autocast_enabled("cpu")
+            and x.size(-1) == self.in_features  # torch has the better message
             and not self.weight.is_inference()  # has no version
+            and not torch.compiler.is_compiling()  # the compiler chooses by itself
+            and not torch.jit.is_tracing()
         )
 
     def _packed_weight(self) -> torch.Tensor:

@@ -20,7 +20,7 @@ def plain(layer: Linear, x: torch.Tensor) -> torch.Tensor:
     return F.linear(x, layer.weight, layer.bias)
 
 
-def check(layer: Linear, x: torch.Tensor) -> None:
+def check(layer, x: torch.Tensor) -> None:
     torch.testing.assert_close(layer(x), plain(layer, x), rtol=1e-5, atol=1e-5)
 
 
@@ -132,6 +132,25 @@ def test_other_precisions_are_computed_by_torch(layer):
     assert layer._packed is None
     with torch.inference_mode():
         check(Linear(24, 40).eval(), x)  # weights without a version
+
+
+@torch.no_grad()
+def test_compilers_get_torchs_own_product(layer):
+    x, graphs = torch.randn(3, 24), []
+
+    def backend(graph, inputs):
+        graphs.append(graph.code)
+        return graph.forward
+
+    check(torch.compile(layer, backend=backend), x)
+    assert graphs and "mkldnn" not in "".join(graphs)
+    check(torch.jit.trace(layer, x), x)
+
+
+@pytest.mark.parametrize("gradients", [True, False])
+def test_a_wrong_width_is_named_as_by_torch(layer, gradients):
+    with torch.set_grad_enabled(gradients), pytest.raises(RuntimeError, match="3x6 and 24x40"):
+        layer(torch.randn(3, 6))
 
 
 @torch.no_grad()
