@@ -6,7 +6,7 @@ the test split occurs in training, so a model without a copy mechanism can only 
 and the same model with ``--copy none`` on the same budget and prints the shares of right greedy
 replies, for the trained HCM also with p_gen forced to 1.
 
-    python benchmarks/copy_words.py [--seeds N] [--epochs N] [--language zh|en]
+    python benchmarks/copy.py [--seeds N] [--epochs N] [--language zh|en]
 """
 
 from __future__ import annotations
