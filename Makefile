@@ -28,7 +28,7 @@ DEMO_TASK ?= cpc:mini
 DEMO_MODEL ?= .demo/hcm
 # small enough for two cores: two to three minutes of training
 DEMO_OPTIONS ?= --bert-model none --embedding-size 128 --ffn-size 512 --n-encoder-layers 2 \
-	--n-decoder-layers 2 --learningrate 1e-3 --num-epochs 5
+	--n-decoder-layers 2 --learningrate 1e-3 --num-epochs 5 --seed 1
 DEMO_CHAT ?= --num-examples 3
 
 .PHONY: demo zoo bench browser test test-full smoke-b lint clean env env-dev env-b test-crowdsourcing env-crowdsourcing \
@@ -80,7 +80,7 @@ demo: env
 ZOO_BUILD = .demo/zoo
 define bundled_model
 	mkdir -p $(ZOO_BUILD)/$(1)
-	$(VENV)/bin/parlai train_model -m persona_agents:hcm -t $(2) -mf $(ZOO_BUILD)/$(1)/model $(DEMO_OPTIONS) --seed 1
+	$(VENV)/bin/parlai train_model -m persona_agents:hcm -t $(2) -mf $(ZOO_BUILD)/$(1)/model $(DEMO_OPTIONS)
 	$(VENV)/bin/parlai eval_model -mf $(ZOO_BUILD)/$(1)/model -t $(2) -dt test -bs 32 --loglevel warn \
 		--metrics default,corpus_bleu,char_f1,p_cover --report-filename .report.json
 	$(VENV)/bin/parlai persona_zoo -mf $(ZOO_BUILD)/$(1)/model --pack $(ZOO_BUILD)/$(1).zip --half true --loglevel warn \
