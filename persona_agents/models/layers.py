@@ -47,9 +47,9 @@ class Linear(nn.Linear):
     order in which they are read such a product takes about half the time. The packed copy is made
     when first needed and takes the memory of the weights once more.
 
-    It is dropped as soon as a gradient may be wanted, in training mode, when the module is moved,
-    and when autograd sees the weights change (``load_state_dict``). Writing to ``weight.data``
-    between two replies is not noticed.
+    It is dropped by ``train()``, by a pass that keeps gradients, when the module is moved, and when
+    autograd sees the weights change (``load_state_dict``). A fused optimiser's step it does not see,
+    nor writing to ``weight.data``: between two replies, with none of those, they go unnoticed.
     """
 
     _packed = None  # the weight, its version, the packed copy
@@ -66,7 +66,7 @@ class Linear(nn.Linear):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """x (…, d_in) -> (…, d_out)."""
         learns = torch.is_grad_enabled()
-        if learns or self.training:
+        if learns:
             self._packed = None
         if not self._fits(x):
             return super().forward(x)
